@@ -1,0 +1,1 @@
+"""The content-based algebra: values, filters, matching, tables, orderings. No I/O."""
