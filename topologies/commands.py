@@ -1,0 +1,156 @@
+"""The lines of a script: how each is read, and whether the script agrees with itself."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from topologies.configuration import ProcessKind
+from topologies.content import read_content
+from topologies.errors import Problem, nearest
+from topologies.language import Line, Notice, NoticeKind, quoted
+from topologies.overlay import Overlay
+from topologies.script import (
+    Advertise,
+    AwaitStable,
+    Command,
+    Crash,
+    Freeze,
+    ProcessCommand,
+    PublishStream,
+    Recover,
+    Status,
+    Subscribe,
+    Topic,
+    Unfreeze,
+    Unsubscribe,
+    Wait,
+    Where,
+)
+
+
+def _subscriber(line: Line) -> Subscribe | Unsubscribe:
+    at = line.here
+    process = line.name("subscriber")
+    verb = line.keyword("Subscribe", "Unsubscribe")
+    interest = _where(line) if line.peek().lower() == "where" else _topic(line)
+    command = Subscribe if verb == "Subscribe" else Unsubscribe
+    return command(process, interest, at=at)
+
+
+def _topic(line: Line) -> Topic:
+    return Topic(line.word("a topic"))
+
+
+def _where(line: Line) -> Where:
+    line.keyword("WHERE")
+    at = line.here
+    return Where(line.rest("a filter"), at)
+
+
+def _publisher(line: Line) -> PublishStream | Advertise:
+    at = line.here
+    process = line.name("publisher")
+    if line.keyword("Publish", "Advertise") == "Advertise":
+        return Advertise(process, _where(line), at=at)
+    count = line.whole_number("events")
+    by_topic = line.keyword("Ontopic", "CONTENT") == "Ontopic"
+    content = _topic(line) if by_topic else read_content(line)
+    line.keyword("Interval")
+    return PublishStream(process, count, content, line.whole_number("milliseconds"), at=at)
+
+
+def _of_process(command: type[Crash | Recover | Freeze | Unfreeze]) -> Callable[[Line], Command]:
+    def read(line: Line) -> Command:
+        at = line.here
+        return command(line.name("process"), at=at)
+
+    return read
+
+
+def _wait(line: Line) -> Wait:
+    return Wait(line.whole_number("milliseconds"), at=line.start)
+
+
+def _await(line: Line) -> AwaitStable:
+    line.keyword("stable")
+    return AwaitStable(at=line.start)
+
+
+COMMANDS: Final[Mapping[str, Callable[[Line], Command]]] = {
+    "Subscriber": _subscriber,
+    "Publisher": _publisher,
+    "Status": lambda line: Status(at=line.start),
+    "Crash": _of_process(Crash),
+    "Recover": _of_process(Recover),
+    "Freeze": _of_process(Freeze),
+    "Unfreeze": _of_process(Unfreeze),
+    "Wait": _wait,
+    "Await": _await,
+}
+
+# Whom a command can be given to; the commands not named here are for any process.
+PERFORMERS: Final[Mapping[type[Command], ProcessKind]] = {
+    Subscribe: ProcessKind.SUBSCRIBER,
+    Unsubscribe: ProcessKind.SUBSCRIBER,
+    PublishStream: ProcessKind.PUBLISHER,
+    Advertise: ProcessKind.PUBLISHER,
+}
+
+
+def process_problem(command: Command, kinds: Mapping[str, ProcessKind | None]) -> Problem | None:
+    """Return what is wrong with the process that a command names, given what each process is.
+
+    A process whose kind is None could be anything: its declaration was not understood.
+    """
+    if not isinstance(command, ProcessCommand):
+        return None
+    process, performer = command.process, PERFORMERS.get(type(command))
+    if process not in kinds:
+        able = [name for name, kind in kinds.items() if performer is None or kind is performer]
+        expected = f"a {performer or 'process'} of the configuration"
+        return Problem(command.at, quoted(process), expected, nearest(process, able))
+    kind = kinds[process]
+    if performer is not None and kind not in (performer, None):
+        return Problem(command.at, f"{kind} '{process}'", f"a {performer}")
+    return None
+
+
+def contradictions(commands: Iterable[Command], overlay: Overlay | None) -> Iterator[Notice]:
+    """Yield what the script asks for that its earlier commands have made pointless.
+
+    It is executed all the same: to see what happens then is why such scripts are written.
+    """
+    crashed: set[str] = set()
+    frozen: set[str] = set()
+    subscribed: set[tuple[str, Topic | Where]] = set()
+    for command in commands:
+        if not isinstance(command, ProcessCommand):
+            continue
+        process, at = command.process, command.at
+        match command:
+            case Recover():
+                if process not in crashed:
+                    yield Notice(NoticeKind.NO_EFFECT, at, f"'{process}' has not crashed")
+                crashed.discard(process)
+            case _ if process in crashed:
+                yield Notice(NoticeKind.CRASHED_PROCESS, at, f"'{process}' has crashed")
+            case Crash():
+                crashed.add(process)
+                frozen.discard(process)
+                if overlay is not None and crashed.issuperset(overlay.site_of(process).brokers):
+                    left = f"site '{overlay.site_of(process).name}' is left without a broker"
+                    yield Notice(NoticeKind.LAST_BROKER, at, left)
+            case Freeze():
+                if process in frozen:
+                    yield Notice(NoticeKind.NO_EFFECT, at, f"'{process}' is frozen already")
+                frozen.add(process)
+            case Unfreeze():
+                if process not in frozen:
+                    yield Notice(NoticeKind.NO_EFFECT, at, f"'{process}' is not frozen")
+                frozen.discard(process)
+            case Subscribe(interest=interest):
+                subscribed.add((process, interest))
+            case Unsubscribe(interest=interest):
+                if (process, interest) not in subscribed:
+                    text = f"'{process}' has no subscription to {interest}"
+                    yield Notice(NoticeKind.NO_EFFECT, at, text)
+                subscribed.discard((process, interest))

@@ -1,0 +1,111 @@
+"""What a configuration says: the overlay, and how events are routed, ordered and logged."""
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from topologies.language import Notice
+from topologies.overlay import Overlay
+
+
+class ProcessKind(enum.StrEnum):
+    """What a process does."""
+
+    BROKER = "broker"
+    PUBLISHER = "publisher"
+    SUBSCRIBER = "subscriber"
+
+
+class RoutingPolicy(enum.StrEnum):
+    """Where events go: everywhere, or only towards those interested."""
+
+    FLOODING = "flooding"
+    FILTER = "filter"
+
+
+class Ordering(enum.StrEnum):
+    """What subscribers may rely on; see the orderings of `routing`."""
+
+    NONE = "none"
+    FIFO = "fifo"
+    PAIRWISE = "pairwise"
+    SEQUENCER = "sequencer"
+    PUBLISHED = "published"
+
+
+class LoggingLevel(enum.StrEnum):
+    """Whether brokers log every forward."""
+
+    FULL = "full"
+    LIGHT = "light"
+
+
+# All that people write for these. The first word for a value is its canonical one.
+ROUTING_POLICIES: Final = {
+    "flooding": RoutingPolicy.FLOODING,
+    "filter": RoutingPolicy.FILTER,
+    "filtering": RoutingPolicy.FILTER,
+    "filtered": RoutingPolicy.FILTER,
+}
+ORDERINGS: Final = {
+    "NO": Ordering.NONE,
+    "NONE": Ordering.NONE,
+    "FIFO": Ordering.FIFO,
+    "PAIRWISE": Ordering.PAIRWISE,
+    "TOTAL": Ordering.PAIRWISE,
+    # Total notification order: no two events reach two subscribers in opposite orders. That is
+    # the pairwise order under the name it has in the literature on topic-based systems.
+    "TNO": Ordering.PAIRWISE,
+    "SEQUENCER": Ordering.SEQUENCER,
+    "PUBLISHED": Ordering.PUBLISHED,
+}
+LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
+
+
+@attrs.frozen
+class Configuration:
+    """An overlay and its settings. `urls` has the address of every process that was given one."""
+
+    overlay: Overlay
+    routing_policy: RoutingPolicy = RoutingPolicy.FLOODING
+    ordering: Ordering = Ordering.FIFO
+    logging_level: LoggingLevel = LoggingLevel.LIGHT
+    delta: int = 1
+    urls: Mapping[str, str] = attrs.field(factory=dict)
+    warnings: tuple[Notice, ...] = attrs.field(default=(), eq=False)
+
+
+def kinds_of(overlay: Overlay) -> dict[str, ProcessKind]:
+    """Return what each process of an overlay is; a standby is a broker, too."""
+    return {
+        **dict.fromkeys((*overlay.brokers, *overlay.standbys), ProcessKind.BROKER),
+        **dict.fromkeys(overlay.publishers, ProcessKind.PUBLISHER),
+        **dict.fromkeys(overlay.subscribers, ProcessKind.SUBSCRIBER),
+    }
+
+
+def format_configuration(configuration: Configuration) -> str:
+    """Return the canonical text of a configuration: settings, sites, processes site by site."""
+    sites = configuration.overlay.sites
+    kinds = kinds_of(configuration.overlay)
+    lines = [
+        f"RoutingPolicy {_spelled(configuration.routing_policy, ROUTING_POLICIES)}",
+        f"Ordering {_spelled(configuration.ordering, ORDERINGS)}",
+        f"LoggingLevel {_spelled(configuration.logging_level, LOGGING_LEVELS)}",
+        f"Delta {configuration.delta}",
+        "",
+        *(f"Site {site.name} Parent {site.parent or 'none'}" for site in sites),
+        "",
+    ]
+    for site in sites:
+        for process in site.processes:
+            url = configuration.urls.get(process)
+            address = f" URL {url}" if url else ""
+            lines.append(f"Process {process} Is {kinds[process]} On {site.name}{address}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _spelled(value: object, names: Mapping[str, object]) -> str:
+    return next(name for name, meaning in names.items() if meaning is value)

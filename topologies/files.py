@@ -1,0 +1,61 @@
+"""Text from files: the user's, and the samples that come with this package."""
+
+import codecs
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from topologies.errors import Position, Problem, ScriptError, nearest
+from topologies.language import one_of
+
+# The longest script in the wild has 2 kB; whatever is this long is something else.
+FILE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+
+def samples() -> dict[str, str]:
+    """Return the text of every packaged sample by its file name."""
+    return {
+        entry.name: entry.read_text(encoding="utf-8")
+        for entry in sorted(resources.files("topologies").iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith((".conf", ".script"))
+    }
+
+
+def load(path: str) -> str:
+    """Return the text of a file, or of the sample of that name if there is no such file."""
+    here = Position(path, 0, 0)
+    try:
+        if Path(path).is_file():
+            return _decoded(_bytes_of(Path(path)), path)
+    except OSError as error:
+        raise ScriptError(
+            [Problem(here, error.strerror or "an error", "a readable file")]
+        ) from None
+    packaged = samples()
+    if path in packaged:
+        return packaged[path]
+    expected = f"a file, or the sample {one_of(tuple(packaged))}"
+    raise ScriptError([Problem(here, "no such file", expected, nearest(path, packaged))])
+
+
+def _bytes_of(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        data = stream.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        expected = f"at most {FILE_BYTES_MAX} bytes"
+        raise ScriptError([Problem(Position(str(file), 0, 0), "a larger file", expected)])
+    return data
+
+
+def _decoded(data: bytes, path: str) -> str:
+    # Some editors on Windows save this as "Unicode".
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        # No guess at other encodings: a wrong one would silently change a topic.
+        before = data[: error.start].decode()
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        found = f"byte 0x{data[error.start]:02x}"
+        raise ScriptError([Problem(Position(path, line, column), found, "UTF-8 text")]) from None
