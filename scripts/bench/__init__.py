@@ -1,0 +1,1 @@
+"""Measurements: `plait bench` runs them."""

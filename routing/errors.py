@@ -1,0 +1,51 @@
+"""What can go wrong in the content algebra and the routing tables."""
+
+_SHOWN_BEFORE = 48
+_SHOWN_AFTER = 24
+
+
+class RoutingError(Exception):
+    """Root of every error that `routing` raises on purpose."""
+
+
+class ContentError(RoutingError, ValueError):
+    """A publication's content holds something that no filter could be asked about."""
+
+
+class FilterSyntaxError(RoutingError, ValueError):
+    """A filter text cannot be read; says where, what was found, and what was expected.
+
+    `position` counts characters from 0 and is at most the length of the text.
+    """
+
+    def __init__(self, text: str, position: int, expected: str, found: str) -> None:
+        super().__init__(text, position, expected, found)
+        self.text = text
+        self.position = position
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        start = max(0, self.position - _SHOWN_BEFORE)
+        end = self.position + _SHOWN_AFTER
+        before = ("..." if start else "") + _on_one_line(self.text[start : self.position])
+        after = _on_one_line(self.text[self.position : end])
+        ellipsis = "..." if end < len(self.text) else ""
+        return (
+            f"expected {self.expected}, found {self.found} at character {self.position + 1}\n"
+            f"  {before}{after}{ellipsis}\n"
+            f"  {' ' * len(before)}^"
+        )
+
+
+class DuplicateEntryError(RoutingError, ValueError):
+    """Something is added under a key that is taken."""
+
+
+class UnknownEntryError(RoutingError, LookupError):
+    """Something is asked of a key that nothing was added under."""
+
+
+def _on_one_line(text: str) -> str:
+    """Keep one column per character, or the caret points at the wrong one."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,97 @@
+"""From text to filter: the two languages, and topics.
+
+The languages are described where they are read: `sql_grammar` and `padres_grammar`. Everything is
+bounded by `limits`: the text's length, the depth of nesting and the number of nodes.
+"""
+
+from functools import lru_cache
+
+from routing.errors import FilterSyntaxError
+from routing.expressions import (
+    And,
+    Arithmetic,
+    Attribute,
+    Comparison,
+    Condition,
+    Constant,
+    Expression,
+    IsNull,
+    Like,
+    Membership,
+    Negative,
+    Not,
+    Or,
+    Wildcard,
+    shared_attribute,
+)
+from routing.filters import Filter
+from routing.limits import CACHED_FILTERS_MAX, FILTER_NODES_MAX, FILTER_TEXT_CHARACTERS_MAX
+from routing.padres_grammar import read_padres
+from routing.parsing import check_text
+from routing.sql_grammar import read_sql
+
+__all__ = ["FilterSyntaxError", "parse_filter", "parse_padres", "parse_sql", "topic_filter"]
+
+
+def parse_filter(text: str) -> Filter:
+    """Read a filter in either language: a text that starts with a bracket is PADRES's."""
+    return _parsed(text)
+
+
+def parse_sql(text: str) -> Filter:
+    """Read an SQL selector."""
+    return _filter(text, read_sql(text))
+
+
+def parse_padres(text: str) -> Filter:
+    """Read a conjunction of PADRES predicates."""
+    return _filter(text, read_padres(text))
+
+
+def topic_filter(pattern: str) -> Filter:
+    """Make the filter of a topic, or of everything under a prefix: `/a/*` is not `/a` itself."""
+    check_text(pattern)
+    if not pattern:
+        raise FilterSyntaxError(pattern, 0, expected="a topic", found="nothing")
+    topic = shared_attribute("topic")
+    if pattern.endswith("/*"):
+        return _filter(pattern, Like(topic, (pattern[:-1], Wildcard.ANY_TEXT)))
+    return _filter(pattern, Comparison("=", topic, Constant(pattern)))
+
+
+@lru_cache(CACHED_FILTERS_MAX)
+def _parsed(text: str) -> Filter:
+    return parse_padres(text) if text.lstrip().startswith("[") else parse_sql(text)
+
+
+def _filter(text: str, condition: Condition) -> Filter:
+    """Refuse a filter that could be written but, its canonical text being longer, not read back."""
+    filter_ = Filter(condition)
+    if len(filter_.sql) > FILTER_TEXT_CHARACTERS_MAX:
+        raise FilterSyntaxError(
+            text,
+            len(text),
+            expected=f"a filter of at most {FILTER_TEXT_CHARACTERS_MAX} characters as SQL",
+            found=f"{len(filter_.sql)}",
+        )
+    if (nodes := _nodes(condition)) > FILTER_NODES_MAX:
+        raise FilterSyntaxError(
+            text, len(text), expected=f"at most {FILTER_NODES_MAX} nodes", found=f"{nodes}"
+        )
+    return filter_
+
+
+def _nodes(expression: Expression) -> int:
+    match expression:
+        case And(parts) | Or(parts):
+            return 1 + sum(map(_nodes, parts))
+        case Comparison(_, left, right) | Arithmetic(_, left, right):
+            return 1 + _nodes(left) + _nodes(right)
+        case Not(part) | Negative(part):
+            return 1 + _nodes(part)
+        case Membership(_, values):
+            return 2 + len(values)
+        case Like() | IsNull():
+            return 2
+        case Attribute() | Constant():
+            return 1

@@ -1,0 +1,33 @@
+"""Every bound on filters, named with its unit and its reason.
+
+Filters come from strangers: to read, compare and evaluate one has to stay cheap whatever it says.
+"""
+
+from typing import Final
+
+FILTER_TEXT_CHARACTERS_MAX: Final = 16_384
+"""Of the text as written and of its canonical SQL. A membership list of 1,000 names fits."""
+
+FILTER_NODES_MAX: Final = 2_048
+"""Attributes, constants and operators of one filter. Bounds the time of one evaluation."""
+
+FILTER_DEPTH_MAX: Final = 32
+"""Levels of nesting. The parser needs eight Python frames per level; 1,000 is the usual limit."""
+
+CACHED_FILTERS_MAX: Final = 1_024
+"""Texts whose filter is remembered, so that subscribers of the same text share one filter."""
+
+CACHED_ATTRIBUTES_MAX: Final = 1_024
+"""Attribute names of which all filters share one copy."""
+
+CACHED_EVALUATORS_MAX: Final = 1_024
+"""Compiled evaluators remembered. Filters that differ only in names and constants share one."""
+
+REGIONS_MAX: Final = 32
+"""Alternatives kept in a filter's normal form. Two filters compare in REGIONS_MAX squared steps."""
+
+CACHED_SETS_MAX: Final = 1_024
+"""Sets of values of single comparisons, which filters with the same constants share."""
+
+CACHED_SHAPES_MAX: Final = 64
+"""Combinations of attributes for which an index remembers whom the missing ones rule out."""
