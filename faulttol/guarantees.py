@@ -1,0 +1,768 @@
+"""The judge: reads the history of one run and says which guarantees it breaks, with witnesses.
+
+Its only evidence is the history (`faulttol.history`). It knows nothing of brokers, links and
+protocols, and so cannot share their mistakes.
+
+=============  ==================================================================================
+guarantee      holds when
+=============  ==================================================================================
+``record``     the history itself is sound: it could be read, but for torn last lines; `n`,
+               `seq` and `position` count 1, 2, 3 ...; all of it is about one run
+``duplicate``  no subscriber delivered a publication twice
+``spurious``   every delivery was published, and matches each subscription that it names, and the
+               subscriber had those at that time
+``altered``    the body that was delivered is the one that was published, by its checksum
+``loss``       every publication that a subscriber was owed was delivered to it
+``fifo``       no subscriber delivered two publications of one publisher in the wrong order
+``pairwise``   no two subscribers delivered two publications in different orders
+=============  ==================================================================================
+
+Unordered publications neither wait nor make others wait, and no more do deliveries that only
+unordered subscriptions asked for: neither counts for ``fifo`` and ``pairwise``. A client is one and
+the same subscriber in all its incarnations, and keeps its subscriptions until it withdraws them.
+
+What a subscriber is owed
+-------------------------
+
+A subscriber is owed each publication that matches a subscription of it and was issued after that
+subscription was confirmed and before it was withdrawn. This compares times of several nodes, which
+means something because the nodes of a run share one clock.
+
+A publication that was owed and not delivered is lost, unless for each subscription that it was owed
+to there is an `Excuse`. Excuses are counted. That a publication was never confirmed is no excuse by
+itself: a run goes on until everything is stable.
+
+When a node has failed
+----------------------
+
+From the time at which it ``crashed``, or was ``frozen``, ``stopped`` or ``suspected``. A broker is
+well again once ``operational``, a client once it ``joined`` again. A node that was frozen, and then
+unfrozen before anyone suspected it, was slow and has not failed. And the end of the run is no
+failure: from the first node on that was stopped after the last publication was issued, nothing
+counts.
+"""
+
+import enum
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain, combinations, pairwise, product
+from types import MappingProxyType
+from typing import Final
+
+import attrs
+
+from faulttol.history import Problem, Record, RunHistory, place_of
+from routing.errors import FilterSyntaxError
+from routing.filter_text import parse_filter
+from routing.values import Content
+
+PublicationId = tuple[str, int]
+"""A publisher and its sequence number."""
+
+_ANY_ORDERING: Final = ("record", "duplicate", "spurious", "altered", "loss")
+_TOTAL_ORDER: Final = (*_ANY_ORDERING, "fifo", "pairwise")
+
+GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "none": _ANY_ORDERING,
+        "fifo": (*_ANY_ORDERING, "fifo"),
+        "pairwise": _TOTAL_ORDER,
+        "sequencer": _TOTAL_ORDER,
+        "published": _TOTAL_ORDER,
+    }
+)
+"""What each ordering guarantees."""
+
+
+class Excuse(enum.StrEnum):
+    """Why a publication may be missing that matches a subscription; the first that holds counts."""
+
+    SIMULTANEOUS = "simultaneous"
+    """Issued at the very time at which the subscription was confirmed or withdrawn: the clock
+    cannot tell which came first."""
+    SKIPPED = "skipped"
+    """A node recorded that it gave up on it, for this subscriber or for all behind that node."""
+    SUBSCRIBER_FAILED = "subscriber failed"
+    """The subscriber failed after the subscription was confirmed, and before the publication was.
+    A subscriber that comes back is owed what matches subscriptions confirmed from then on."""
+    WITHDRAWN = "withdrawn in flight"
+    """The subscription was withdrawn before the publication was confirmed. That stops delivery at
+    once, wherever the publication is by then. What is confirmed, however, has arrived."""
+    PUBLISHER_FAILED = "publisher failed"
+    """Never confirmed, and its publisher failed at or after its issue."""
+    TOO_MANY_FAILURES = "too many failures"
+    """At some time between its issue and its confirmation more than δ brokers had failed. The
+    promise is about each neighbourhood, and this counts the whole overlay: it excuses too much
+    rather than too little."""
+
+
+@attrs.frozen
+class Violation:
+    """One guarantee, broken once, with what it takes to check that by hand."""
+
+    guarantee: str
+    run: str
+    witness: str
+    records: tuple[str, ...]
+    """The records that show it, each as `file:n`, the file relative to the directory of the run."""
+
+    def __str__(self) -> str:
+        return f"{self.guarantee}: {self.witness} [{', '.join(self.records)}]"
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """The verdict on one run."""
+
+    run: str
+    guarantees: tuple[str, ...]
+    """Those that were checked."""
+    violations: tuple[Violation, ...]
+    """All there are; `pairwise` has one for each two subscribers, however often they disagree."""
+    excused: Mapping[Excuse, int]
+    """Publications that a subscriber was owed, did not deliver, and is excused for; by excuse."""
+    figures: Mapping[str, int]
+    """How much there was to check."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every guarantee holds."""
+        return not self.violations
+
+
+def check_run(history: RunHistory) -> Report:
+    """Judge a run read from disk; one without a manifest by what every ordering guarantees."""
+    manifest = history.manifest
+    return check(
+        history.records,
+        ordering=manifest.ordering if manifest else "none",
+        delta=manifest.delta if manifest else 0,
+        problems=history.problems,
+    )
+
+
+def check(
+    records: Iterable[Record], *, ordering: str, delta: int = 1, problems: Iterable[Problem] = ()
+) -> Report:
+    """Judge the records of one run, and the problems that were met in reading them.
+
+    Records of one file come in its order, and the incarnations of one node in theirs; files may
+    be interleaved at will.
+    """
+    guarantees = GUARANTEES[ordering]
+    run = _Run(delta)
+    run.take_in(records)
+    run.take_in_problems(problems)
+    violations = [violation for name in guarantees for violation in _CHECKS[name](run)]
+    return Report(
+        run=run.name,
+        guarantees=guarantees,
+        violations=tuple(violations),
+        excused={excuse: run.excused[excuse] for excuse in Excuse if run.excused[excuse]},
+        figures=run.figures(),
+    )
+
+
+# The evidence
+
+
+@attrs.define(eq=False)
+class _Subscription:
+    """One subscription, from its confirmation to its withdrawal."""
+
+    record: Record
+    matches: Callable[[Content], bool] | None
+    """None if its filter cannot be read: it then proves nothing about any publication."""
+    since: float
+    until: float = math.inf
+
+
+@attrs.define(eq=False)
+class _Delivery:
+    """One delivery, with what its subscriber had asked for by then."""
+
+    record: Record
+    publication: PublicationId
+    subscriptions: list[_Subscription | None]
+    """Those it names; None in place of one that the subscriber did not have."""
+
+
+@attrs.define(eq=False)
+class _Subscriber:
+    """A client that subscribed, or to which something was delivered."""
+
+    name: str
+    subscriptions: list[_Subscription] = attrs.field(factory=list)
+    held: dict[str, _Subscription] = attrs.field(factory=dict)
+    """By id, those it has at the point that taking in the records has reached."""
+    deliveries: list[_Delivery] = attrs.field(factory=list)
+    delivered: dict[PublicationId, _Delivery] = attrs.field(factory=dict)
+    """The first delivery of each publication, in the order of delivery."""
+
+
+@attrs.define(eq=False)
+class _Run:
+    """What the records of one run say, arranged for the questions that the checks ask."""
+
+    delta: int
+    run_names: list[str] = attrs.field(factory=list)
+    """There should be one."""
+    published: dict[PublicationId, Record] = attrs.field(factory=dict)
+    confirmed: dict[PublicationId, Record] = attrs.field(factory=dict)
+    skipped: set[tuple[PublicationId, str | None]] = attrs.field(factory=set)
+    """Each with the subscriber for which it was skipped, or None where that is not one alone."""
+    subscribers: dict[str, _Subscriber] = attrs.field(factory=dict)
+    clients: set[str] = attrs.field(factory=set)
+    node_events: list[Record] = attrs.field(factory=list)
+    """What makes a node fail, or be well again."""
+    unsound: list[Violation] = attrs.field(factory=list)
+    """What is wrong with the history itself."""
+    excused: Counter[Excuse] = attrs.field(factory=Counter)
+    """Counted by the check for losses."""
+    record_count: int = 0
+    torn_lines: int = 0
+    _counts: dict[tuple[object, ...], int] = attrs.field(factory=dict)
+    """How far everything has come that counts 1, 2, 3 ..."""
+    _contents: dict[str, tuple[Content, list[PublicationId]]] = attrs.field(factory=dict)
+    """Each distinct content, with the publications that have it."""
+    _matching: dict[str, Set[PublicationId]] = attrs.field(factory=dict)
+    """Which publications match, by the text of the filter."""
+
+    @property
+    def name(self) -> str:
+        return self.run_names[0] if self.run_names else ""
+
+    def violation(self, guarantee: str, witness: str, *records: Record) -> Violation:
+        return Violation(guarantee, self.name, witness, tuple(map(place_of, records)))
+
+    def matching(self, subscription: _Subscription) -> Set[PublicationId]:
+        """Return the publications that match, having asked once about each distinct content."""
+        text = subscription.record["filter"]
+        if text not in self._matching:
+            self._matching[text] = {
+                publication
+                for content, publications in self._contents.values()
+                if subscription.matches is not None and subscription.matches(content)
+                for publication in publications
+            }
+        return self._matching[text]
+
+    def figures(self) -> dict[str, int]:
+        subscribers = self.subscribers.values()
+        return {
+            "records": self.record_count,
+            "torn lines": self.torn_lines,
+            "publishers": len({publisher for publisher, _ in self.published}),
+            "published": len(self.published),
+            "unstable": len(self.published.keys() - self.confirmed.keys()),
+            "subscribers": len(subscribers),
+            "subscriptions": sum(len(subscriber.subscriptions) for subscriber in subscribers),
+            "delivered": sum(len(subscriber.deliveries) for subscriber in subscribers),
+        }
+
+    def take_in_problems(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            if problem.is_tolerated:
+                self.torn_lines += 1
+            else:
+                self.unsound.append(Violation("record", self.name, problem.text, (problem.place,)))
+
+    def take_in(self, records: Iterable[Record]) -> None:
+        """Walk through the records, once."""
+        for record in records:
+            self.record_count += 1
+            if record["run"] not in self.run_names:
+                self._on_run_name(record)
+            self._check_count(record, "n", record["node"], record["incarnation"])
+            handler = _HANDLERS.get(record["kind"])
+            if handler is not None:
+                handler(self, record)
+
+    def _on_run_name(self, record: Record) -> None:
+        self.run_names.append(record["run"])
+        if len(self.run_names) > 1:
+            self._note_unsound(f"run {self.name!r} expected, {record['run']!r} found", record)
+
+    def _check_count(self, record: Record, field: str, *whose: object) -> None:
+        """Note it unless this field of this record is the next number of whose it is."""
+        count = record[field]
+        last = self._counts.get((field, *whose), 0)
+        if count != last + 1:
+            text = f"{record['kind']}: {field} {last + 1} expected, {count} found"
+            self._note_unsound(text, record)
+        self._counts[field, *whose] = max(count, last)
+
+    def _note_unsound(self, witness: str, record: Record) -> None:
+        self.unsound.append(self.violation("record", witness, record))
+
+    def on_advertised(self, record: Record) -> None:
+        self.clients.add(record["client"])
+
+    def on_subscribed(self, record: Record) -> None:
+        self.clients.add(record["client"])
+        matches = None
+        try:
+            matches = parse_filter(record["filter"]).matches
+        except FilterSyntaxError as error:
+            where = f"character {error.position + 1}"
+            self._note_unsound(
+                f"subscribed: {error.expected} expected in the filter at {where}, "
+                f"{error.found} found: {error.text}",
+                record,
+            )
+        subscription = _Subscription(record, matches, since=record["at"])
+        subscriber = self._subscriber(record["client"])
+        subscriber.subscriptions.append(subscription)
+        subscriber.held[record["subscription"]] = subscription
+
+    def on_unsubscribed(self, record: Record) -> None:
+        held = self._subscriber(record["client"]).held
+        subscription = held.pop(record["subscription"], None)
+        if subscription is not None:
+            subscription.until = record["at"]
+
+    def on_published(self, record: Record) -> None:
+        publisher, seq, content = record["publisher"], record["seq"], record["content"]
+        self.clients.add(publisher)
+        self._check_count(record, "seq", publisher)
+        publication = publisher, seq
+        if publication not in self.published:
+            self.published[publication] = record
+            # repr tells 1, 1.0 and True apart, which a comparison of the contents would not.
+            self._contents.setdefault(repr(content), (content, []))[1].append(publication)
+
+    def on_confirmed(self, record: Record) -> None:
+        self.confirmed.setdefault((record["publisher"], record["seq"]), record)
+
+    def on_delivered(self, record: Record) -> None:
+        subscriber = self._subscriber(record["subscriber"])
+        self._check_count(record, "position", subscriber.name)
+        publication = record["publisher"], record["seq"]
+        subscriptions = [subscriber.held.get(name) for name in record["subscriptions"]]
+        delivery = _Delivery(record, publication, subscriptions)
+        subscriber.deliveries.append(delivery)
+        subscriber.delivered.setdefault(publication, delivery)
+
+    def on_skipped(self, record: Record) -> None:
+        publication = record["publisher"], record["seq"]
+        self.skipped.add((publication, record.get("subscriber")))
+
+    def on_node_event(self, record: Record) -> None:
+        self.node_events.append(record)
+
+    def _subscriber(self, name: str) -> _Subscriber:
+        subscriber = self.subscribers.get(name)
+        if subscriber is None:
+            subscriber = self.subscribers[name] = _Subscriber(name)
+        return subscriber
+
+
+_HANDLERS: Final[Mapping[str, Callable[[_Run, Record], None]]] = {
+    "advertised": _Run.on_advertised,
+    "subscribed": _Run.on_subscribed,
+    "unsubscribed": _Run.on_unsubscribed,
+    "published": _Run.on_published,
+    "confirmed": _Run.on_confirmed,
+    "delivered": _Run.on_delivered,
+    "skipped": _Run.on_skipped,
+    "crashed": _Run.on_node_event,
+    "frozen": _Run.on_node_event,
+    "stopped": _Run.on_node_event,
+    "suspected": _Run.on_node_event,
+    "unfrozen": _Run.on_node_event,
+    "joined": _Run.on_node_event,
+    "operational": _Run.on_node_event,
+}
+"""Records of any other kind have no bearing on what is guaranteed."""
+
+
+def _name(publication: PublicationId) -> str:
+    publisher, seq = publication
+    return f"{publisher}#{seq}"
+
+
+# What holds for each delivery by itself
+
+
+def _unsound_records(run: _Run) -> Iterable[Violation]:
+    return run.unsound
+
+
+def _duplicates(run: _Run) -> Iterator[Violation]:
+    for subscriber in run.subscribers.values():
+        for delivery in subscriber.deliveries:
+            first = subscriber.delivered[delivery.publication]
+            if delivery is not first:
+                yield run.violation(
+                    "duplicate",
+                    f"{subscriber.name} delivered {_name(delivery.publication)} "
+                    f"at position {first.record['position']} "
+                    f"and again at position {delivery.record['position']}",
+                    first.record,
+                    delivery.record,
+                )
+
+
+def _spurious(run: _Run) -> Iterator[Violation]:
+    for subscriber in run.subscribers.values():
+        for delivery in subscriber.deliveries:
+            fault = _fault(run, delivery)
+            if fault is not None:
+                text, records = fault
+                yield run.violation(
+                    "spurious",
+                    f"{subscriber.name} delivered {_name(delivery.publication)} "
+                    f"at position {delivery.record['position']}, {text}",
+                    delivery.record,
+                    *records,
+                )
+
+
+def _fault(run: _Run, delivery: _Delivery) -> tuple[str, list[Record]] | None:
+    """Say why a delivery should not have been, with the records that show it."""
+    published = run.published.get(delivery.publication)
+    if published is None:
+        return "which was never published", []
+    if not delivery.subscriptions:
+        return "for no subscription", [published]
+    for subscription, name in zip(
+        delivery.subscriptions, delivery.record["subscriptions"], strict=True
+    ):
+        if subscription is None:
+            return f"for subscription {name}, which it did not have", [published]
+        if subscription.matches and delivery.publication not in run.matching(subscription):
+            text = (
+                f"for subscription {name}, whose filter {subscription.record['filter']} "
+                f"does not match {json.dumps(published['content'], ensure_ascii=False)}"
+            )
+            return text, [published, subscription.record]
+    return None
+
+
+def _altered(run: _Run) -> Iterator[Violation]:
+    for subscriber in run.subscribers.values():
+        for delivery in subscriber.deliveries:
+            published = run.published.get(delivery.publication)
+            if published is not None and published["crc"] != delivery.record["crc"]:
+                yield run.violation(
+                    "altered",
+                    f"{subscriber.name} delivered {_name(delivery.publication)} "
+                    f"with checksum {delivery.record['crc']}, "
+                    f"but it was published with checksum {published['crc']}",
+                    published,
+                    delivery.record,
+                )
+
+
+# What a subscriber was owed
+
+
+def _losses(run: _Run) -> Iterator[Violation]:
+    failures = _failures(run)
+    for subscriber in run.subscribers.values():
+        owed: dict[PublicationId, _Subscription] = {}
+        excuses: dict[PublicationId, Excuse] = {}
+        for subscription in subscriber.subscriptions:
+            for publication in run.matching(subscription) - subscriber.delivered.keys():
+                if subscription.since <= run.published[publication]["at"] <= subscription.until:
+                    excuse = _excuse(run, failures, subscriber, subscription, publication)
+                    if excuse is None:
+                        owed.setdefault(publication, subscription)
+                    else:
+                        excuses.setdefault(publication, excuse)
+        run.excused.update(excuses[publication] for publication in excuses.keys() - owed.keys())
+        for publication in sorted(owed):
+            yield _loss(run, subscriber, owed[publication], publication)
+
+
+def _loss(
+    run: _Run, subscriber: _Subscriber, subscription: _Subscription, publication: PublicationId
+) -> Violation:
+    published = run.published[publication]
+    confirmed = run.confirmed.get(publication)
+    return run.violation(
+        "loss",
+        f"{subscriber.name} never delivered {_name(publication)}, "
+        f"published at {published['at']} and "
+        + (f"confirmed at {confirmed['at']}" if confirmed else "never confirmed")
+        + f", which matches its subscription {subscription.record['subscription']}, "
+        f"confirmed at {subscription.since}: {subscription.record['filter']}",
+        published,
+        *([confirmed] if confirmed else []),
+        subscription.record,
+    )
+
+
+def _excuse(
+    run: _Run,
+    failures: "_Failures",
+    subscriber: _Subscriber,
+    subscription: _Subscription,
+    publication: PublicationId,
+) -> Excuse | None:
+    """Say why this subscription does not make a missing publication a loss; None if it does."""
+    issued = run.published[publication]["at"]
+    confirmed = run.confirmed[publication]["at"] if publication in run.confirmed else math.inf
+    failed = failures.first_of(subscriber.name, subscription.since)
+    if issued in (subscription.since, subscription.until):
+        return Excuse.SIMULTANEOUS
+    if not run.skipped.isdisjoint({(publication, subscriber.name), (publication, None)}):
+        return Excuse.SKIPPED
+    if failed <= confirmed and failed < math.inf:
+        return Excuse.SUBSCRIBER_FAILED
+    if subscription.until <= confirmed and subscription.until < math.inf:
+        return Excuse.WITHDRAWN
+    if confirmed == math.inf and failures.has_failed(publication[0], issued):
+        return Excuse.PUBLISHER_FAILED
+    if failures.were_too_many(issued, confirmed):
+        return Excuse.TOO_MANY_FAILURES
+    return None
+
+
+_Interval = tuple[float, float]
+
+
+@attrs.frozen
+class _Failures:
+    """When which nodes had failed; see the rules at the top."""
+
+    by_node: Mapping[str, Sequence[_Interval]]
+    too_many: Sequence[_Interval]
+    """When more than δ brokers had failed at the same time."""
+
+    def first_of(self, node: str, since: float) -> float:
+        """Return when the node first failed from a time on; infinity if it never did."""
+        starts = (start for start, _ in self.by_node.get(node, ()) if start >= since)
+        return min(starts, default=math.inf)
+
+    def has_failed(self, node: str, since: float) -> bool:
+        """Tell whether there was a time from then on at which the node had failed."""
+        return any(end >= since for _, end in self.by_node.get(node, ()))
+
+    def were_too_many(self, since: float, until: float) -> bool:
+        """Tell whether there was a time between at which too many brokers had failed."""
+        return any(start <= until and end >= since for start, end in self.too_many)
+
+
+def _failures(run: _Run) -> _Failures:
+    by_node: defaultdict[str, list[_Interval]] = defaultdict(list)
+    failed_at: dict[str, float] = {}
+    given_up: set[str] = set()  # failed, and not merely slow
+    for event in _events_before_the_end(run):
+        at, kind, node = event["at"], event["kind"], event["about"]
+        if kind in _FAILURES:
+            failed_at.setdefault(node, at)
+            if kind != "frozen":
+                given_up.add(node)
+        elif node not in failed_at:
+            continue
+        elif kind == "unfrozen" and node not in given_up:
+            del failed_at[node]
+        elif kind == ("joined" if node in run.clients else "operational"):
+            by_node[node].append((failed_at.pop(node), at))
+            given_up.discard(node)
+    for node, at in failed_at.items():
+        by_node[node].append((at, math.inf))
+    brokers = [intervals for node, intervals in by_node.items() if node not in run.clients]
+    return _Failures(by_node, list(_times_of_more_than(run.delta, chain.from_iterable(brokers))))
+
+
+_FAILURES: Final = frozenset({"crashed", "frozen", "stopped", "suspected"})
+
+
+def _events_before_the_end(run: _Run) -> list[Record]:
+    """Return what happened to nodes until the run was over, in the order in which it did."""
+    last_issue = max((published["at"] for published in run.published.values()), default=-math.inf)
+    end = min(
+        (
+            event["at"]
+            for event in run.node_events
+            if event["kind"] == "stopped" and event["at"] >= last_issue
+        ),
+        default=math.inf,
+    )
+    return sorted(
+        (event for event in run.node_events if event["at"] < end), key=lambda event: event["at"]
+    )
+
+
+def _times_of_more_than(limit: int, intervals: Iterable[_Interval]) -> Iterator[_Interval]:
+    """Find the times at which more than `limit` of the intervals overlap."""
+    # A beginning sorts before an end of the same time: the clock cannot tell, so they overlap.
+    changes = sorted(change for start, end in intervals for change in ((start, False), (end, True)))
+    overlapping = 0
+    since = math.inf
+    for at, is_end in changes:
+        overlapping += -1 if is_end else 1
+        if is_end and overlapping == limit:
+            yield since, at
+        elif not is_end and overlapping == limit + 1:
+            since = at
+
+
+# Order
+
+
+def _publisher_order(run: _Run) -> Iterator[Violation]:
+    for name, deliveries in _ordered_deliveries(run).items():
+        latest: dict[str, _Delivery] = {}
+        for (publisher, seq), delivery in deliveries.items():
+            before = latest.get(publisher)
+            if before is None or before.publication[1] < seq:
+                latest[publisher] = delivery
+            else:
+                yield run.violation(
+                    "fifo",
+                    f"{name} delivered {_at_position(before)} before {_at_position(delivery)}, "
+                    f"but {publisher} published them the other way round",
+                    before.record,
+                    delivery.record,
+                )
+
+
+def _pairwise_order(run: _Run) -> Iterator[Violation]:
+    ordered = _ordered_deliveries(run)
+    for one, other, p, q in disagreements(ordered):
+        witnesses = ordered[one][p], ordered[one][q], ordered[other][q], ordered[other][p]
+        p_first, q_second, q_first, p_second = map(_at_position, witnesses)
+        yield run.violation(
+            "pairwise",
+            f"{one} delivered {p_first} before {q_second}, "
+            f"but {other} delivered {q_first} before {p_second}",
+            *(delivery.record for delivery in witnesses),
+        )
+
+
+def _ordered_deliveries(run: _Run) -> dict[str, dict[PublicationId, _Delivery]]:
+    """Return what each subscriber delivered in its order, leaving out what is exempt from order."""
+    unordered = {
+        publication for publication, published in run.published.items() if not published["ordered"]
+    }
+    return {
+        subscriber.name: {
+            publication: delivery
+            for publication, delivery in subscriber.delivered.items()
+            if publication not in unordered and _asks_for_order(delivery)
+        }
+        for subscriber in run.subscribers.values()
+    }
+
+
+def _asks_for_order(delivery: _Delivery) -> bool:
+    return any(
+        subscription is None or subscription.record["ordered"]
+        for subscription in delivery.subscriptions
+    )
+
+
+def _at_position(delivery: _Delivery) -> str:
+    return f"{_name(delivery.publication)} (position {delivery.record['position']})"
+
+
+Order = Collection[PublicationId]
+"""Publications in the order in which a subscriber delivered them, each once."""
+
+
+def disagreements(
+    orders: Mapping[str, Order],
+) -> Iterator[tuple[str, str, PublicationId, PublicationId]]:
+    """Find all s, t, p, q where s delivered p before q, and t delivered q before p; one per s, t.
+
+    If each publication is linked to the one that some subscriber delivered next, then whatever
+    was delivered in two orders lies on a cycle. Where there are no cycles, all is well, and that
+    takes one look at each delivery. A cycle alone is no disagreement (three subscribers may have
+    delivered ab, bc and ca), so subscribers are compared two by two, but only about what lies
+    together on cycles.
+    """
+    knots = _knots(orders.values())
+    if not knots:
+        return
+    knot_of = {publication: number for number, knot in enumerate(knots) for publication in knot}
+    # Subscribers with the same order in a knot need only be compared once.
+    orders_of: list[dict[tuple[PublicationId, ...], list[str]]] = [{} for _ in knots]
+    for subscriber, order in orders.items():
+        within: defaultdict[int, list[PublicationId]] = defaultdict(list)
+        for publication in order:
+            if publication in knot_of:
+                within[knot_of[publication]].append(publication)
+        for number, part in within.items():
+            orders_of[number].setdefault(tuple(part), []).append(subscriber)
+
+    found = set()
+    for distinct in orders_of:
+        for (order, ones), (other_order, others) in combinations(distinct.items(), 2):
+            inversion = _inversion(order, other_order)
+            if inversion is not None:
+                for one, other in product(ones, others):
+                    if frozenset((one, other)) not in found:
+                        found.add(frozenset((one, other)))
+                        yield one, other, *inversion
+
+
+def _inversion(order: Order, other_order: Order) -> tuple[PublicationId, PublicationId] | None:
+    """Return p and q such that p comes before q in one order, and q before p in the other.
+
+    Two such that nothing that both orders have comes between them in the first.
+    """
+    place = {publication: number for number, publication in enumerate(other_order)}
+    common = [publication for publication in order if publication in place]
+    for p, q in pairwise(common):
+        if place[p] > place[q]:
+            return p, q
+    return None
+
+
+def _knots(orders: Iterable[Order]) -> list[list[PublicationId]]:
+    """Return the strongly connected components of more than one publication (Tarjan, 1972)."""
+    following: dict[PublicationId, list[PublicationId]] = {}
+    for order in orders:
+        for publication in order:
+            following.setdefault(publication, [])
+        for publication, next_one in pairwise(order):
+            following[publication].append(next_one)
+
+    knots = []
+    unassigned: list[PublicationId] = []  # discovered, but their component is not complete
+    place: dict[PublicationId, int] = {}  # where in that list
+    lowest: dict[PublicationId, float] = {}  # the lowest place known to be of the same component
+
+    def discover(publication: PublicationId) -> tuple[PublicationId, Iterator[PublicationId]]:
+        place[publication] = lowest[publication] = len(unassigned)
+        unassigned.append(publication)
+        return publication, iter(following[publication])
+
+    for root in following:
+        # A stack of our own: recursion would go as deep as the longest order is long.
+        path = [] if root in place else [discover(root)]
+        while path:
+            publication, rest = path[-1]
+            for next_one in rest:
+                if next_one not in place:
+                    path.append(discover(next_one))
+                    break
+                lowest[publication] = min(lowest[publication], lowest[next_one])
+            else:
+                path.pop()
+                if lowest[publication] == place[publication]:
+                    component = unassigned[place[publication] :]
+                    del unassigned[place[publication] :]
+                    lowest.update(dict.fromkeys(component, math.inf))
+                    if len(component) > 1:
+                        knots.append(component)
+                else:
+                    before, _ = path[-1]
+                    lowest[before] = min(lowest[before], lowest[publication])
+    return knots
+
+
+_CHECKS: Final[Mapping[str, Callable[[_Run], Iterable[Violation]]]] = {
+    "record": _unsound_records,
+    "duplicate": _duplicates,
+    "spurious": _spurious,
+    "altered": _altered,
+    "loss": _losses,
+    "fifo": _publisher_order,
+    "pairwise": _pairwise_order,
+}

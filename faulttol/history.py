@@ -1,0 +1,491 @@
+"""The record: what every node of a run writes down as it happens, and auditors read later.
+
+A run is one directory::
+
+    manifest.json                        what was run: see `Manifest`
+    history/<node>-<incarnation>.jsonl   one file for each life of each node
+
+A history file is UTF-8 and append-only: one JSON object a line, one line a record. Every record
+has the fields of `HEADER` and those of its kind in `KINDS`. Readers skip fields and kinds they do
+not know, so that both may be added without a new format version.
+
+Rules a writer keeps, because auditors build on them:
+
+- Record first, act second. What others can observe (a publication sent, a delivery made) is
+  written and flushed before it is done. A crash then costs at most a torn last line, about
+  something that never happened.
+- An incarnation is written by one process, once; a node that restarts takes the next number and
+  a new file. `seq` and `position` count on across incarnations, `n` begins again with each file.
+- All nodes of a run read one clock that never goes back: virtual time, or the monotonic clock of
+  the one machine they share. Only then may `at` be compared across nodes.
+
+Records are plain dicts, not attrs classes. They are JSON in and JSON out, a simulation makes
+tens of thousands of them a second, and a dict is several times cheaper than an object with
+validators; `KINDS` says what a class would have said.
+"""
+
+import contextlib
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO, Final, NoReturn, Protocol, Self
+
+import attrs
+
+from faulttol.errors import HistoryError
+
+FORMAT_VERSION: Final = 1
+"""Counts up when a reader of the old format would misread the new one."""
+
+MANIFEST_NAME: Final = "manifest.json"
+HISTORY_FOLDER: Final = "history"
+
+ORDERINGS: Final = ("none", "fifo", "pairwise", "sequencer", "published")
+"""What a manifest may name as the ordering of its run."""
+
+Record = dict[str, Any]
+"""One line of a history; see `HEADER` and `KINDS`."""
+
+
+@attrs.frozen
+class Field:
+    """One field of a record: its name, and the types that JSON may give it."""
+
+    name: str
+    types: tuple[type, ...]
+    element_types: tuple[type, ...] = ()
+    """What a list or an object may hold; empty where that is not for a reader to judge."""
+
+    @property
+    def is_optional(self) -> bool:
+        """A field that may be null may as well be absent."""
+        return type(None) in self.types
+
+
+def _text(name: str) -> Field:
+    return Field(name, (str,))
+
+
+def _integer(name: str) -> Field:
+    return Field(name, (int,))
+
+
+def _number(name: str) -> Field:
+    return Field(name, (int, float))
+
+
+def _flag(name: str) -> Field:
+    return Field(name, (bool,))
+
+
+def _texts(name: str) -> Field:
+    return Field(name, (list,), (str,))
+
+
+HEADER: Final = (
+    _text("run"),
+    _text("node"),
+    _integer("incarnation"),
+    _integer("n"),  # 1, 2, 3 ... per file
+    _number("at"),  # seconds
+    _text("kind"),
+)
+"""What every record begins with: in which run, by whom and in which life, when and what."""
+
+_ADVERTISEMENT = (_text("client"), _text("advertisement"), _text("filter"))
+_SUBSCRIPTION = (_text("client"), _text("subscription"), _text("filter"), _flag("ordered"))
+_PUBLICATION = (_text("publisher"), _integer("seq"))
+_MEMBERSHIP = (_text("about"), _texts("members"), _number("millis"))
+_PROCESS = (_text("about"),)
+
+KINDS: Final[Mapping[str, tuple[Field, ...]]] = MappingProxyType(
+    {
+        # By clients. Beginnings when they are confirmed, endings when they are asked for;
+        # `filter` is SQL text.
+        "advertised": _ADVERTISEMENT,
+        "unadvertised": _ADVERTISEMENT,
+        "subscribed": _SUBSCRIPTION,
+        "unsubscribed": _SUBSCRIPTION,
+        # By the publisher's client: when handed over, and when stable. `crc` is the CRC-32 of
+        # the body, 0 without a body.
+        "published": (
+            *_PUBLICATION,
+            Field("content", (dict,), (str, int, float, bool)),
+            _flag("ordered"),
+            _integer("crc"),
+        ),
+        "confirmed": _PUBLICATION,
+        # By the subscriber's client, when given to the application. `position` counts 1, 2, 3 ...
+        # per subscriber; `subscriptions` are those of this client that asked for it.
+        "delivered": (
+            _text("subscriber"),
+            *_PUBLICATION,
+            _integer("position"),
+            _texts("subscriptions"),
+            _integer("crc"),
+        ),
+        # By whoever gave up on a publication: for one subscriber or, without `subscriber`, for
+        # everyone whom it would have reached through this `node`.
+        "skipped": (*_PUBLICATION, Field("subscriber", (str, type(None))), _text("reason")),
+        # By brokers, `about` a node: the members of the neighbourhood, and how long it took.
+        "joined": _MEMBERSHIP,
+        "suspected": _MEMBERSHIP,
+        "reformed": _MEMBERSHIP,
+        "recovering": _MEMBERSHIP,
+        "operational": _MEMBERSHIP,
+        # By the launcher, `about` the process of a node.
+        "crashed": _PROCESS,
+        "frozen": _PROCESS,
+        "unfrozen": _PROCESS,
+        "restarted": _PROCESS,
+        "stopped": _PROCESS,
+    }
+)
+"""Every kind of record, with the fields it has beside those of `HEADER`."""
+
+_FIELD_NAMES: Final = {kind: {field.name for field in fields} for kind, fields in KINDS.items()}
+
+
+# Writing
+
+
+def _new_record(
+    run: str, node: str, incarnation: int, n: int, at: float, kind: str, fields: dict[str, Any]
+) -> Record:
+    if fields.keys() != _FIELD_NAMES.get(kind):
+        _check_names(kind, fields)
+    return {
+        "run": run,
+        "node": node,
+        "incarnation": incarnation,
+        "n": n,
+        "at": at,
+        "kind": kind,
+        **fields,
+    }
+
+
+def _check_names(kind: str, names: Collection[str]) -> None:
+    if kind not in KINDS:
+        raise HistoryError(f"{kind!r} is no kind of record")
+    required = {field.name for field in KINDS[kind] if not field.is_optional}
+    if not required <= set(names) <= _FIELD_NAMES[kind]:
+        expected = ", ".join(field.name for field in KINDS[kind])
+        raise HistoryError(f"{kind}: fields {expected} expected, {', '.join(names)} found")
+
+
+class History(Protocol):
+    """Where one incarnation of one node writes its records."""
+
+    def write(self, at: float, kind: str, **fields: Any) -> None:
+        """Append one record. The fields have to be exactly those of its kind."""
+
+    def flush(self) -> None:
+        """Return when a crash of this process can no longer take back what was written."""
+
+    def close(self) -> None:
+        """Flush, and write no more."""
+
+
+@attrs.define
+class MemoryHistory:
+    """A history in memory, for simulation and tests.
+
+    The nodes of a run may share one list of records, which then has them as they happened.
+    The fields given are kept, not copied: whoever writes them must not change them any more.
+    """
+
+    run: str
+    node: str
+    incarnation: int = 1
+    records: list[Record] = attrs.field(factory=list)
+    _n: int = attrs.field(default=0, init=False)
+
+    def write(self, at: float, kind: str, **fields: Any) -> None:
+        """Append one record. The fields have to be exactly those of its kind."""
+        n = self._n + 1
+        self.records.append(_new_record(self.run, self.node, self.incarnation, n, at, kind, fields))
+        self._n = n
+
+    def flush(self) -> None:
+        """Do nothing: this history lives and dies with its process."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class HistoryWriter:
+    """A history on disk. Raises `FileExistsError` where this incarnation has already written."""
+
+    def __init__(self, directory: Path, run: str, node: str, incarnation: int) -> None:
+        folder = directory / HISTORY_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run = run
+        self._node = node
+        self._incarnation = incarnation
+        self._n = 0
+        # The buffer hands bytes on in their order, so that whatever a crash leaves behind
+        # is whole lines and at most one torn one, the last.
+        self._file = (folder / file_name(node, incarnation)).open("xb", buffering=_BUFFER_BYTES)
+
+    def write(self, at: float, kind: str, **fields: Any) -> None:
+        """Append one record. The fields have to be exactly those of its kind."""
+        n = self._n + 1
+        record = _new_record(self._run, self._node, self._incarnation, n, at, kind, fields)
+        self._file.write(_encode_line(record))
+        self._n = n
+
+    def flush(self) -> None:
+        """Give everything to the operating system, which outlives this process."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush, and write no more."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_BUFFER_BYTES: Final = 1 << 16
+"""Some 300 records: a system call is then a small part of what writing them costs."""
+
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False
+).encode
+
+
+def _encode_line(record: Record) -> bytes:
+    try:
+        return _encode(record).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise HistoryError(f"{record['kind']}: cannot be written as JSON: {error}") from error
+
+
+_UNFIT_FOR_FILE_NAMES: Final = re.compile(r'[\x00-\x1f\x7f%/\\:*?"<>|]|^\.')
+
+
+def file_name(node: str, incarnation: int) -> str:
+    """Name the file of one incarnation of a node; different nodes have different names.
+
+    What is unfit for a file name on some system is percent-encoded, and so is `%` itself;
+    anything else, letters of any script included, stays as it is.
+    """
+    fit = _UNFIT_FOR_FILE_NAMES.sub(lambda match: f"%{ord(match[0]):02X}", node)
+    return f"{fit}-{incarnation}.jsonl"
+
+
+def place_of(record: Record) -> str:
+    """Say where a record is written, as `file:n`. In a sound file, n is the number of its line."""
+    return f"{HISTORY_FOLDER}/{file_name(record['node'], record['incarnation'])}:{record['n']}"
+
+
+# The manifest
+
+
+@attrs.frozen(kw_only=True)
+class Manifest:
+    """What was run. Written at the start, and once more at the end."""
+
+    format: int = FORMAT_VERSION
+    run: str
+    topology: Any
+    """The overlay in JSON, as its builder describes it; auditors only pass it on."""
+    ordering: str = attrs.field(validator=attrs.validators.in_(ORDERINGS))
+    delta: int
+    seed: int | None
+    started: float
+    ended: float | None = None
+    """`None` until the run is over."""
+    simulated: bool
+
+
+_MANIFEST_FIELDS: Final = (
+    _text("run"),
+    Field("topology", (dict, list, str, type(None))),
+    _text("ordering"),
+    _integer("delta"),
+    Field("seed", (int, type(None))),
+    _number("started"),
+    Field("ended", (int, float, type(None))),
+    _flag("simulated"),
+)
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write or replace the manifest of a run; a reader finds the old one or the new one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(attrs.asdict(manifest), ensure_ascii=False, allow_nan=False, indent=2)
+    draft = directory / f"{MANIFEST_NAME}.draft"
+    draft.write_text(f"{text}\n", encoding="utf-8")
+    draft.replace(directory / MANIFEST_NAME)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read the manifest of a run; `HistoryError` says why that is not possible."""
+    try:
+        document = _decode((directory / MANIFEST_NAME).read_bytes())
+    except FileNotFoundError:
+        raise HistoryError("the manifest is missing") from None
+    version = document.get("format")
+    if version != FORMAT_VERSION:
+        raise HistoryError(f"format version {FORMAT_VERSION} expected, {version!r} found")
+    _check_fields(document, _MANIFEST_FIELDS)
+    if document["ordering"] not in ORDERINGS:
+        raise HistoryError(
+            f"ordering: one of {', '.join(ORDERINGS)} expected, {document['ordering']!r} found"
+        )
+    return Manifest(**{field.name: document[field.name] for field in _MANIFEST_FIELDS})
+
+
+# Reading
+
+
+@attrs.frozen
+class Problem:
+    """Something in the files of a run that is not as it should be."""
+
+    file: str
+    """Relative to the directory of the run."""
+    line: int | None
+    text: str
+    is_tolerated: bool = False
+    """A crash leaves such a thing behind; it is mentioned, and proves nothing."""
+
+    @property
+    def place(self) -> str:
+        """The file, and the line if it is one line that is wrong."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+@attrs.frozen
+class RunHistory:
+    """All that is known of one run."""
+
+    directory: Path
+    manifest: Manifest | None
+    records: list[Record]
+    """File by file, each in the order of its lines; the incarnations of a node in theirs."""
+    problems: tuple[Problem, ...]
+
+
+def read_run(directory: Path) -> RunHistory:
+    """Read a run, whatever state it is in: what cannot be read becomes a problem, never an error.
+
+    Gaps in the numbering are left to `faulttol.guarantees`, which sees them in any history.
+    """
+    problems: list[Problem] = []
+    manifest = None
+    try:
+        manifest = read_manifest(directory)
+    except HistoryError as error:
+        problems.append(Problem(MANIFEST_NAME, None, str(error)))
+
+    files = []
+    for path in sorted((directory / HISTORY_FOLDER).glob("*.jsonl")):
+        records = _read_file(path, f"{HISTORY_FOLDER}/{path.name}", problems)
+        if records:
+            files.append(records)
+    # By number, not by file name: incarnation 10 comes after incarnation 9.
+    files.sort(key=lambda records: (records[0]["node"], records[0]["incarnation"]))
+    all_records = list(itertools.chain.from_iterable(files))
+
+    if manifest is not None:
+        for run in sorted({record["run"] for record in all_records} - {manifest.run}):
+            text = f"this is run {manifest.run!r}, but there are records of run {run!r}"
+            problems.append(Problem(MANIFEST_NAME, None, text))
+    return RunHistory(directory, manifest, all_records, tuple(sorted(problems, key=_place)))
+
+
+def _place(problem: Problem) -> tuple[str, int]:
+    return problem.file, problem.line or 0
+
+
+def _read_file(path: Path, name: str, problems: list[Problem]) -> list[Record]:
+    """Read the records of one file; what is wrong with the others goes to `problems`."""
+    records = []
+    lines = path.read_bytes().split(b"\n")
+    is_last_torn = bool(lines[-1])
+    if not is_last_torn:
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = _decode(line)
+            _check_fields(record, HEADER)
+            # A kind that is not known here has been added since; its fields are not ours to judge.
+            _check_fields(record, KINDS.get(record["kind"], ()))
+        except HistoryError as error:
+            is_tolerated = is_last_torn and number == len(lines)
+            text = "torn last line, left out" if is_tolerated else str(error)
+            problems.append(Problem(name, number, text, is_tolerated))
+        else:
+            records.append(record)
+    return records
+
+
+def _decode(text: bytes) -> Record:
+    """Decode one JSON object; `HistoryError` says why it is none."""
+    try:
+        document = json.loads(text.decode(), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise HistoryError(f"not UTF-8 at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise HistoryError(f"not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise HistoryError(f"a JSON object expected, {type(document).__name__} found")
+    return document
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _check_fields(document: Record, fields: tuple[Field, ...]) -> None:
+    for field in fields:
+        if field.name not in document:
+            if field.is_optional:
+                continue
+            raise HistoryError(f"field {field.name!r} is missing")
+        value = document[field.name]
+        _check_type(field.name, value, field.types)
+        if field.element_types:
+            for element in value.values() if isinstance(value, dict) else value:
+                _check_type(f"in {field.name}", element, field.element_types)
+
+
+def _check_type(name: str, value: object, types: tuple[type, ...]) -> None:
+    # Not isinstance: to Python, true is an integer.
+    if type(value) not in types:
+        expected = " or ".join(kind.__name__ for kind in types)
+        raise HistoryError(f"{name}: {expected} expected, {type(value).__name__} found")
+
+
+def write_run(directory: Path, manifest: Manifest, records: Iterable[Record]) -> None:
+    """Write a whole run at once, such as one that was simulated in memory."""
+    write_manifest(directory, manifest)
+    with contextlib.ExitStack() as stack:
+        files: dict[str, BinaryIO] = {}
+        for record in records:
+            name = file_name(record["node"], record["incarnation"])
+            if name not in files:
+                path = directory / HISTORY_FOLDER / name
+                path.parent.mkdir(exist_ok=True)
+                files[name] = stack.enter_context(path.open("xb"))
+            files[name].write(_encode_line(record))
+
+
+def run_directories(path: Path) -> list[Path]:
+    """Find the runs in a directory: itself, or those below it, by name; no link is followed."""
+    if (path / MANIFEST_NAME).exists() or (path / HISTORY_FOLDER).is_dir():
+        return [path]
+    folders = sorted(child for child in path.iterdir() if child.is_dir() and not child.is_symlink())
+    return [run for folder in folders for run in run_directories(folder)]

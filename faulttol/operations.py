@@ -1,0 +1,88 @@
+"""Operations on their way: who asked, who still has to confirm.
+
+Join, leave, (un)advertise and (un)subscribe are forwarded hop by hop, installed, and confirmed back
+(`Confirm`): a node confirms to whoever it has an operation from once everybody it passed it on to
+has confirmed. Because links are FIFO, a confirmation also says that everything sent before it on
+that link has been installed.
+
+An operation stays with a neighbour until that neighbour confirms it, so that after a broken
+connection it can be sent again; installing one twice changes nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import attrs
+
+from routing.ids import NodeId, OperationId
+
+Request = TypeVar("Request")
+
+
+@attrs.define(eq=False)
+class Pending(Generic[Request]):
+    """One operation at one node, from its arrival until it is confirmed onwards."""
+
+    operation: OperationId
+    source: NodeId | None
+    """Whom to confirm to; None for an operation of this node's own."""
+    missing: dict[NodeId, Request]
+    """What was sent to whom and is not confirmed yet."""
+    since: float
+
+
+class Operations(Generic[Request]):
+    """The operations that a node has passed on and that are not confirmed everywhere."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._pending: dict[OperationId, Pending[Request]] = {}
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._pending)
+
+    def __contains__(self, operation: OperationId) -> bool:
+        """Whether this operation is under way."""
+        return operation in self._pending
+
+    def begin(
+        self,
+        operation: OperationId,
+        source: NodeId | None,
+        requests: Iterable[tuple[NodeId, Request]],
+        now: float,
+    ) -> Pending[Request] | None:
+        """Note what was sent to whom; None if that is nobody, and it is confirmed already."""
+        missing = dict(requests)
+        if not missing:
+            return None
+        pending = Pending(operation=operation, source=source, missing=missing, since=now)
+        self._pending[operation] = pending
+        return pending
+
+    def confirm(self, operation: OperationId, neighbour: NodeId) -> Pending[Request] | None:
+        """A neighbour has confirmed; returns the operation if that was the last one missing."""
+        pending = self._pending.get(operation)
+        if pending is None or pending.missing.pop(neighbour, None) is None or pending.missing:
+            return None
+        return self._pending.pop(operation)
+
+    def unconfirmed_by(self, neighbour: NodeId) -> list[Request]:
+        """What was sent to a neighbour and not confirmed by it, in the order of sending."""
+        return [
+            pending.missing[neighbour]
+            for pending in self._pending.values()
+            if neighbour in pending.missing
+        ]
+
+    def forget(self, neighbour: NodeId) -> list[Pending[Request]]:
+        """A neighbour is gone for good; returns what was waiting for it alone."""
+        for pending in self._pending.values():
+            if pending.source == neighbour:
+                pending.source = None
+        return [
+            done
+            for operation in [o for o, p in self._pending.items() if neighbour in p.missing]
+            if (done := self.confirm(operation, neighbour)) is not None
+        ]

@@ -1,0 +1,46 @@
+"""Operations: to whom they were sent, and who has confirmed them."""
+
+from faulttol.operations import Operations
+from routing.ids import NodeId, OperationId
+
+OPERATION = OperationId("alice#1.1")
+A, B, SOURCE = NodeId("a"), NodeId("b"), NodeId("source")
+
+
+def test_an_operation_with_nobody_to_ask_is_confirmed_already() -> None:
+    operations: Operations[str] = Operations()
+
+    assert operations.begin(OPERATION, SOURCE, [], now=0.0) is None
+    assert OPERATION not in operations
+
+
+def test_the_last_confirmation_ends_it() -> None:
+    operations: Operations[str] = Operations()
+    operations.begin(OPERATION, SOURCE, [(A, "to a"), (B, "to b")], now=0.0)
+
+    assert operations.confirm(OPERATION, A) is None
+    assert operations.confirm(OPERATION, A) is None
+    assert operations.unconfirmed_by(B) == ["to b"]
+    done = operations.confirm(OPERATION, B)
+    assert done is not None
+    assert done.source == SOURCE
+    assert len(operations) == 0
+
+
+def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:
+    operations: Operations[str] = Operations()
+    operations.begin(OPERATION, SOURCE, [(A, "to a")], now=0.0)
+    operations.begin(OperationId("other"), A, [(B, "to b")], now=0.0)
+
+    done = operations.forget(A)
+
+    assert [pending.operation for pending in done] == [OPERATION]
+    finished = operations.confirm(OperationId("other"), B)
+    assert finished is not None
+    assert finished.source is None
+
+
+def test_a_confirmation_of_something_unknown_means_nothing() -> None:
+    operations: Operations[str] = Operations()
+
+    assert operations.confirm(OPERATION, A) is None

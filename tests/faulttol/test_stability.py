@@ -1,0 +1,74 @@
+"""Two counters per link say what is confirmed and what is stable."""
+
+import pytest
+
+from faulttol.stability import CountError, StreamAbove, StreamBelow, Unstable, unreceived
+
+
+def test_a_stream_below_yields_what_lacks_nothing_more() -> None:
+    stream: StreamBelow[Unstable[str]] = StreamBelow()
+    first, second = Unstable("p1", missing=1), Unstable("p2", missing=2)
+    stream.append(first)
+    stream.append(second)
+
+    assert list(stream.confirm_up_to(2)) == [first]
+    assert second.missing == 1
+    assert stream.confirmed_count == 2
+
+
+def test_the_stable_counter_waits_for_earlier_publications() -> None:
+    stream: StreamBelow[Unstable[str]] = StreamBelow()
+    first, second = Unstable("p1", missing=1), Unstable("p2", missing=1)
+    stream.append(first)
+    stream.append(second)
+    list(stream.confirm_up_to(2))
+
+    second.stable = True
+    assert not stream.advance_stable()
+    first.stable = True
+    assert stream.advance_stable()
+    assert stream.stable_count == 2
+
+
+def test_the_confirmed_counter_waits_for_earlier_publications() -> None:
+    stream: StreamAbove[Unstable[str]] = StreamAbove()
+    first, second = Unstable("p1", missing=1), Unstable("p2", missing=0)
+    stream.append(first)
+    stream.append(second)
+
+    assert not stream.advance_confirmed()
+    first.missing = 0
+    assert stream.advance_confirmed()
+    assert stream.confirmed_count == 2
+    assert list(stream.stable_up_to(2)) == [first, second]
+    assert stream.stable_count == 2
+
+
+@pytest.mark.parametrize("count", [-1, 0, 3])
+def test_a_neighbour_that_counts_wrongly_is_caught(count: int) -> None:
+    below: StreamBelow[Unstable[str]] = StreamBelow()
+    above: StreamAbove[Unstable[str]] = StreamAbove()
+    for name in ("p1", "p2"):
+        below.append(Unstable(name, missing=1))
+        above.append_confirmed(Unstable(name))
+    list(below.confirm_up_to(1))
+    list(above.stable_up_to(1))
+
+    with pytest.raises(CountError, match="expected"):
+        list(below.confirm_up_to(count))
+    with pytest.raises(CountError, match="expected"):
+        list(above.stable_up_to(count))
+
+
+def test_only_what_was_not_received_is_sent_again() -> None:
+    stream: StreamBelow[Unstable[str]] = StreamBelow()
+    entries = [Unstable(name, missing=1) for name in ("p1", "p2", "p3")]
+    for entry in entries:
+        stream.append(entry)
+    list(stream.confirm_up_to(1))
+
+    assert unreceived(stream, 3) == []
+    assert unreceived(stream, 2) == entries[2:]
+    assert unreceived(stream, 1) == entries[1:]
+    with pytest.raises(CountError):
+        unreceived(stream, 4)
