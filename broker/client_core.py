@@ -1,0 +1,813 @@
+"""What a client decides: a leaf of the tree, of the same kind as the broker's core.
+
+The client keeps what it published until it is stable, and what it was sent likewise; so a broken
+connection costs nothing if the broker still knows the client (the *session* is resumed), and if it
+does not, the client begins anew: it joins, advertises and subscribes again and sends again what was
+not confirmed, which brokers and subscribers recognise if they have it already.
+
+Calls and `step` put effects into an outbox; the driver takes them with `take_effects`.
+"""
+
+import enum
+import zlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import attrs
+
+from broker.codec import decode_content, encode_content
+from broker.effects import (
+    BecomeReady,
+    CloseLink,
+    Deliver,
+    Delivery,
+    Effect,
+    EndOperation,
+    Level,
+    OpenLink,
+    RecordHistory,
+    Refusal,
+    ReportConfirmed,
+    ReportSkipped,
+    SendMessage,
+    SetTimer,
+    Stop,
+    WriteLog,
+)
+from broker.errors import ClosedError, NotAdvertisedError, RemoteProtocolError
+from broker.inputs import (
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkId,
+    LinkOpened,
+    MessagesReceived,
+    ShutdownRequested,
+    TimerFired,
+)
+from broker.limits import DEFAULT_LIMITS, Limits
+from broker.link_states import LEGAL, LinkState
+from broker.messages import (
+    PROTOCOL_VERSION,
+    Advertise,
+    Confirm,
+    Flag,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Hello,
+    Join,
+    Leave,
+    Message,
+    Neighbourhood,
+    NodeKind,
+    Operation,
+    Progress,
+    Publish,
+    Refuse,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Welcome,
+)
+from faulttol import neighbourhood
+from faulttol.neighbourhood import TopologyLink
+from faulttol.stability import CountError, StreamAbove, Unstable, unreceived
+from routing.filter_text import parse_filter
+from routing.filters import Filter
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.values import Content, check_content
+
+REDIAL_FIRST_S: Final = 0.05
+REDIAL_LAST_S: Final = 1.0
+RECONNECT_TIMEOUT_S: Final = 30.0
+"""So long a client that was connected looks for a broker before it gives up."""
+MATCHES_REMEMBERED: Final = 4096
+
+
+class ClientState(enum.StrEnum):
+    """Where a client stands with its overlay."""
+
+    CONNECTING = "connecting"
+    READY = "ready"
+    RECONNECTING = "reconnecting"
+    LEAVING = "leaving"
+    CLOSED = "closed"
+
+
+@attrs.define(eq=False)
+class _Interest:
+    """An advertisement or a subscription of this client's."""
+
+    filter: Filter
+    wire_id: str
+    """Its name in the overlay; a new one whenever it has to be installed anew."""
+    ordered: bool = True
+    is_installed: bool = False
+    is_withdrawn: bool = False
+
+
+@attrs.define(eq=False)
+class _Request:
+    """An operation that is not confirmed yet."""
+
+    message: Operation
+    subject: str = ""
+    """The advertisement or subscription it is about."""
+
+
+class ClientCore:
+    """One client."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        incarnation: int,
+        *,
+        brokers: Sequence[str],
+        limits: Limits = DEFAULT_LIMITS,
+        recording: bool = False,
+        first_seq: int = 1,
+    ) -> None:
+        """Be `node`, at the first of `brokers` that can be reached."""
+        if not brokers:
+            raise ValueError("a client needs the address of at least one broker")
+        self.node = node
+        self.incarnation = incarnation
+        self.limits = limits
+        self.state = ClientState.CONNECTING
+        self.broker: NodeId | None = None
+        self.neighbourhood: neighbourhood.Neighbourhood | None = None
+        self.is_reading = True
+        """False while the driver does not read: then silence proves nothing."""
+        self._brokers = list(brokers)
+        self._dialled = 0
+        self._recording = recording
+        self._advertisements: dict[AdvertisementId, _Interest] = {}
+        self._subscriptions: dict[SubscriptionId, _Interest] = {}
+        self._requests: dict[OperationId, _Request] = {}
+        self._restoring: set[OperationId] = set()
+        """Advertisements to be confirmed before publications may flow in a new session."""
+        self._leave_operation: OperationId | None = None
+        self._counter = 0
+        self._seq = first_seq - 1
+        self._position = 0
+        self._link: LinkId | None = None
+        self._link_state = LinkState.AWAITING_WELCOME
+        self._session: int | None = None
+        """The incarnation of the broker that knows this client."""
+        self._sessions = 0
+        self._has_joined = False
+        self._sent: StreamAbove[Unstable[Publish]] = StreamAbove()
+        self._received: StreamAbove[Unstable[Publish]] = StreamAbove()
+        self._told = (0, 0)
+        self._is_urgent = False
+        self._last_seen: dict[NodeId, tuple[int, int]] = {}
+        self._matches: dict[bytes, tuple[Content, tuple[SubscriptionId, ...]]] = {}
+        self._heard_at = 0.0
+        self._lost_at = 0.0
+        self._redial_at: float | None = None
+        self._redial_pause = REDIAL_FIRST_S
+        self._progress_at: float | None = None
+        self._tick_at: float | None = None
+        self._timer_at: float | None = None
+        self._effects: list[Effect] = []
+        self._now = 0.0
+
+    # --- calls ------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """Dial the first broker."""
+        self._now = self._heard_at = self._lost_at = now
+        self._tick_at = now + self.limits.heartbeat_interval_s
+        self._dial()
+        self._arm_timer()
+
+    @property
+    def room(self) -> int:
+        """How many publications may be handed over before some have to be confirmed."""
+        return self.limits.publish_window - self.unconfirmed
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many publications have been handed over and are not stable yet."""
+        return self._sent.count - self._sent.stable_count
+
+    @property
+    def kept(self) -> int:
+        """How many publications it was sent that are not stable yet, as far as it knows."""
+        return self._received.count - self._received.stable_count
+
+    def publish(
+        self,
+        now: float,
+        content: Content,
+        body: bytes = b"",
+        *,
+        ordered: bool = True,
+        urgent: bool = False,
+    ) -> int:
+        """Hand over one publication; returns its number, 1, 2, 3 ... per publisher."""
+        self._require_open()
+        check_content(content)
+        for interest in self._advertisements.values():
+            if interest.is_installed and interest.filter.matches(content):
+                break
+        else:
+            raise NotAdvertisedError(self._why_not_publishable(content))
+        encoded = encode_content(content)  # may refuse; a number once taken has to be sent
+        self._now = now
+        self._seq = seq = self._seq + 1
+        publication = Publish(
+            self.node,
+            self.incarnation,
+            seq,
+            (0 if ordered else Flag.UNORDERED) | (Flag.URGENT if urgent else 0),
+            encoded,
+            body,
+        )
+        self._sent.append_confirmed(Unstable(publication))
+        if self._recording:
+            self._record(
+                "published",
+                publisher=self.node,
+                seq=seq,
+                content=dict(content),
+                ordered=ordered,
+                crc=zlib.crc32(body),
+            )
+        if self.state is ClientState.READY and self._link is not None:
+            self._effects.append(SendMessage((self._link,), publication))
+        return seq
+
+    def advertise(self, now: float, filter_text: str) -> tuple[AdvertisementId, OperationId]:
+        """Ask for the right to publish what this filter matches."""
+        self._require_open()
+        self._now = now
+        advertisement = AdvertisementId(self._new_name())
+        interest = _Interest(parse_filter(filter_text), advertisement)
+        self._advertisements[advertisement] = interest
+        return advertisement, self._request_advertisement(advertisement, interest)
+
+    def unadvertise(self, now: float, advertisement: AdvertisementId) -> OperationId:
+        """Give that right back; publications handed over before are not affected."""
+        self._require_open()
+        self._now = now
+        interest = self._advertisements[advertisement]
+        interest.is_withdrawn, interest.is_installed = True, False
+        operation = self._new_operation()
+        message = Unadvertise(operation=operation, advertisement=AdvertisementId(interest.wire_id))
+        self._request(message, advertisement)
+        return operation
+
+    def subscribe(
+        self, now: float, filter_text: str, *, ordered: bool = True
+    ) -> tuple[SubscriptionId, OperationId]:
+        """Ask for every publication that this filter matches."""
+        self._require_open()
+        self._now = now
+        subscription = SubscriptionId(self._new_name())
+        interest = _Interest(parse_filter(filter_text), subscription, ordered)
+        self._subscriptions[subscription] = interest
+        return subscription, self._request_subscription(subscription, interest)
+
+    def unsubscribe(self, now: float, subscription: SubscriptionId) -> OperationId:
+        """Nothing is delivered to this subscription from now on."""
+        self._require_open()
+        self._now = now
+        self._end_subscription(subscription)
+        operation = self._new_operation()
+        wire_id = SubscriptionId(self._subscriptions[subscription].wire_id)
+        self._request(Unsubscribe(operation=operation, subscription=wire_id), subscription)
+        return operation
+
+    def leave(self, now: float) -> OperationId:
+        """Leave the overlay; `Stop` follows when the broker has confirmed it."""
+        self._require_open()
+        self._now = now
+        for subscription in self._subscriptions:
+            self._end_subscription(subscription)
+        operation = self._leave_operation = self._new_operation()
+        was_connected = self.state is ClientState.READY
+        self.state = ClientState.LEAVING
+        if was_connected:
+            self._request(Leave(operation=operation, node=self.node, distance=0))
+        else:
+            self._stop("left without a connection")
+        return operation
+
+    def step(self, now: float, happened: Input) -> None:
+        """Take in what has happened."""
+        self._now = now
+        match happened:
+            case MessagesReceived(link, messages):
+                self._on_messages(link, messages)
+            case TimerFired():
+                self._on_timer()
+            case LinkOpened(link, dialled):
+                self._on_link_opened(link, dialled)
+            case LinkFailed(dialled, reason):
+                self._on_link_failed(dialled, reason)
+            case LinkClosed(link, reason):
+                if link == self._link:
+                    self._lose_link(reason)
+            case ShutdownRequested():
+                self._stop("shut down")
+        self._end_step()
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done since the last call, in this order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    # --- connection -------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        address = self._brokers[self._dialled % len(self._brokers)]
+        self._effects.append(OpenLink(address))
+
+    def _on_link_opened(self, link: LinkId, dialled: str) -> None:
+        if self._link is not None or self.state is ClientState.CLOSED:
+            self._effects.append(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
+            return
+        self._link = link
+        self._link_state = LinkState.AWAITING_WELCOME
+        self._heard_at = self._now
+        self._send(
+            Hello(
+                version=PROTOCOL_VERSION,
+                node=self.node,
+                kind=NodeKind.CLIENT,
+                incarnation=self.incarnation,
+                address="",
+                peer_incarnation=self._session or 0,
+                received=self._received.count,
+            )
+        )
+        self._log(Level.DEBUG, "connected", address=dialled)
+
+    def _on_link_failed(self, dialled: str, reason: str) -> None:
+        self._dialled += 1
+        if self.state is ClientState.CONNECTING and self._dialled >= len(self._brokers):
+            self._stop(f"no broker at {', '.join(self._brokers)}: {reason}")
+        else:
+            self._log(Level.WARNING, "broker not reached", address=dialled, reason=reason)
+            self._redial_later()
+
+    def _redial_later(self) -> None:
+        if self._now - self._lost_at > RECONNECT_TIMEOUT_S:
+            self._stop(f"no broker at {', '.join(self._brokers)} for {RECONNECT_TIMEOUT_S:g} s")
+            return
+        self._redial_at = self._now + self._redial_pause
+        self._redial_pause = min(2 * self._redial_pause, REDIAL_LAST_S)
+
+    def _lose_link(self, reason: str) -> None:
+        """The connection is gone; look for the broker again, or for another one."""
+        self._link = None
+        self._has_joined = False
+        if self.state is ClientState.LEAVING:
+            self._stop("left")
+        elif self.state is ClientState.CONNECTING:
+            self._on_link_failed(self._brokers[self._dialled % len(self._brokers)], reason)
+        elif self.state is not ClientState.CLOSED:
+            self._log(Level.WARNING, "connection lost", broker=self.broker, reason=reason)
+            if self.state is ClientState.READY:
+                self.state = ClientState.RECONNECTING
+                self._lost_at = self._now
+            self._redial_later()
+
+    def _on_goodbye(self, code: GoodbyeCode, reason: str) -> None:
+        match code:
+            case GoodbyeCode.SHUTTING_DOWN if self._link_state is LinkState.TO_PARENT:
+                self._log(Level.INFO, "broker is stopping", broker=self.broker, reason=reason)
+            case GoodbyeCode.REFUSED | GoodbyeCode.PROTOCOL | GoodbyeCode.ISOLATED:
+                self._stop(f"{code.value} by {self.broker or 'the broker'}: {reason}")
+            case _:
+                self._hang_up(reason)
+
+    def _hang_up(self, reason: str) -> None:
+        """Close the connection from this side and look for another."""
+        assert self._link is not None
+        self._effects.append(CloseLink(self._link, GoodbyeCode.LEFT, reason))
+        self._lose_link(reason)
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        self._link_state = LinkState.TO_PARENT
+        self._redial_pause = REDIAL_FIRST_S
+        self.broker = welcome.node
+        if welcome.resumed:
+            self._resume_session(welcome)
+        else:
+            self._begin_session(welcome)
+
+    def _resume_session(self, welcome: Welcome) -> None:
+        """The broker knows this client: go on where the old connection ended."""
+        again = unreceived(self._sent, welcome.received)
+        self._has_joined = not any(isinstance(r.message, Join) for r in self._requests.values())
+        if self._has_joined and not self._restoring:
+            self._become_ready()
+            for entry in again:
+                self._send(entry.publication)
+        for request in self._requests.values():
+            self._send(request.message)
+        self._told = (0, 0)
+        self._progress_at = self._now
+
+    def _begin_session(self, welcome: Welcome) -> None:
+        """The broker does not know this client: join, and install again what was installed."""
+        if self._session is not None:
+            self._log(Level.WARNING, "session lost", broker=welcome.node)
+        self._session = welcome.incarnation
+        kept = [entry.publication for entry in self._sent.keep()]
+        self._sent, self._received = StreamAbove(), StreamAbove()
+        for publication in kept:
+            self._sent.append_confirmed(Unstable(publication))
+        self._told = (0, 0)
+        self._sessions += 1
+        self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=welcome.delta)
+        own = TopologyLink(
+            child=self.node,
+            parent=welcome.node,
+            kind=NodeKind.CLIENT.value,
+            incarnation=self.incarnation,
+            address="",
+        )
+        self.neighbourhood.add(own)
+        join = Join(operation=self._new_operation(), link=own, distance=0)
+        self._restoring.clear()
+        for operation, request in list(self._requests.items()):
+            if isinstance(request.message, Unadvertise | Unsubscribe):
+                self._on_confirm(operation)  # the lost session took it along
+            elif isinstance(request.message, Join):
+                del self._requests[operation]
+        self._request(join)
+
+    def _on_joined(self) -> None:
+        """The broker has installed this client; now install what it advertised and asked for."""
+        outstanding, self._requests = self._requests, {}
+        self._has_joined = True
+        operations = {request.subject: operation for operation, request in outstanding.items()}
+        for advertisement, interest in self._advertisements.items():
+            if not interest.is_withdrawn:
+                interest.wire_id = self._wire_id(advertisement)
+                operation = self._request_advertisement(
+                    advertisement, interest, operations.get(advertisement)
+                )
+                if interest.is_installed:
+                    self._restoring.add(operation)
+        for subscription, interest in self._subscriptions.items():
+            if not interest.is_withdrawn:
+                if interest.is_installed:
+                    self._record_unsubscribed(subscription)
+                    interest.is_installed = False
+                interest.wire_id = self._wire_id(subscription)
+                self._request_subscription(subscription, interest, operations.get(subscription))
+        self._matches.clear()
+        if not self._restoring:
+            self._on_restored()
+
+    def _wire_id(self, name: str) -> str:
+        """A new name for every session: the old one may still be on its way out of the overlay."""
+        return name if self._sessions == 1 else f"{name}'{self._sessions}"
+
+    def _on_restored(self) -> None:
+        """Everything published so far may flow, again or for the first time."""
+        self._become_ready()
+        for entry in self._sent.keep():
+            self._send(entry.publication)
+
+    def _become_ready(self) -> None:
+        if self.state is not ClientState.LEAVING:
+            self.state = ClientState.READY
+        self._effects.append(BecomeReady())
+
+    # --- messages ---------------------------------------------------------------------------
+
+    def _on_messages(self, link: LinkId, messages: list[Message]) -> None:
+        self._heard_at = self._now
+        try:
+            for message in messages:
+                if link != self._link:
+                    return
+                if type(message) is Publish:
+                    self._on_publish(message)
+                else:
+                    self._on_message(message)
+        except (RemoteProtocolError, CountError) as broken:
+            self._send(Goodbye(code=GoodbyeCode.PROTOCOL, reason=str(broken)))
+            self._stop(f"the broker broke the protocol: {broken}")
+
+    def _on_message(self, message: Message) -> None:
+        if type(message) not in LEGAL[self._link_state]:
+            raise RemoteProtocolError(
+                f"{type(message).__name__} is not expected on a link in state '{self._link_state}'"
+            )
+        match message:
+            case Progress(received, sent):
+                self._on_progress(received, sent)
+            case Confirm(operation=operation):
+                self._on_confirm(operation)
+            case Refuse(operation=operation, code=code, reason=reason):
+                self._on_refuse(operation, Refusal(code, reason))
+            case Welcome():
+                self._on_welcome(message)
+            case Neighbourhood(links=links):
+                self._known_neighbourhood().add_all(links)
+            case Join():
+                self._known_neighbourhood().add(message.link)
+                self._send(Confirm(operation=message.operation))
+            case Leave():
+                self._known_neighbourhood().remove(message.node)
+                self._send(Confirm(operation=message.operation))
+            case Goodbye(code=code, reason=reason):
+                self._on_goodbye(code, reason)
+            case Advertise() | Unadvertise() | Subscribe() | Unsubscribe():
+                raise RemoteProtocolError(f"{type(message).__name__} sent to a client")
+
+    def _known_neighbourhood(self) -> neighbourhood.Neighbourhood:
+        assert self.neighbourhood is not None, "a welcome comes before everything else"
+        return self.neighbourhood
+
+    def _on_publish(self, publication: Publish) -> None:
+        """Take in a publication: is it new, and which of the subscriptions want it."""
+        if self._link_state is not LinkState.TO_PARENT:
+            raise RemoteProtocolError("Publish before Welcome")
+        self._received.append_confirmed(Unstable(publication))
+        if publication.flags & Flag.URGENT:
+            self._is_urgent = True
+        stamp = (publication.incarnation, publication.seq)
+        publisher = publication.publisher
+        if self._last_seen.get(publisher, (0, 0)) >= stamp:
+            return
+        self._last_seen[publisher] = stamp
+        matched = self._matches.get(publication.content)
+        if matched is None:
+            matched = self._match(publication.content)
+        content, subscriptions = matched
+        if not subscriptions:
+            return
+        self._position += 1
+        self._effects.append(
+            Deliver(
+                Delivery(
+                    publisher,
+                    publication.seq,
+                    content,
+                    publication.body,
+                    self._position,
+                    subscriptions,
+                )
+            )
+        )
+
+    def _match(self, encoded: bytes) -> tuple[Content, tuple[SubscriptionId, ...]]:
+        """The content, and who wants it; remembered while the subscriptions stand still."""
+        if len(self._matches) >= MATCHES_REMEMBERED:
+            self._matches.clear()
+        content: Mapping[str, Any] = MappingProxyType(decode_content(encoded))
+        wanted_by = tuple(
+            subscription
+            for subscription, interest in self._subscriptions.items()
+            if interest.is_installed and interest.filter.matches(content)
+        )
+        matched = self._matches[encoded] = (content, wanted_by)
+        return matched
+
+    def _on_progress(self, received: int, sent: int) -> None:
+        """The broker counts what is stable: of what it received from here, and sent here."""
+        last = None
+        for entry in self._sent.stable_up_to(received):
+            last = entry.publication.seq
+            if self._recording:
+                self._record("confirmed", publisher=self.node, seq=last)
+        if last is not None:
+            self._effects.append(ReportConfirmed(last))
+        for _ in self._received.stable_up_to(sent):
+            pass
+
+    def _on_confirm(self, operation: OperationId) -> None:
+        request = self._requests.pop(operation, None)
+        if request is None:
+            return
+        match request.message:
+            case Join():
+                self._on_joined()
+            case Leave():
+                self._stop("left")
+            case Advertise():
+                self._on_advertised(operation, AdvertisementId(request.subject))
+            case Unadvertise():
+                interest = self._advertisements.pop(AdvertisementId(request.subject))
+                self._record_interest("unadvertised", "advertisement", request.subject, interest)
+            case Subscribe():
+                interest = self._subscriptions[SubscriptionId(request.subject)]
+                if not interest.is_withdrawn:
+                    interest.is_installed = True
+                    self._matches.clear()
+                    self._record_subscribed(SubscriptionId(request.subject))
+            case Unsubscribe():
+                del self._subscriptions[SubscriptionId(request.subject)]
+        self._effects.append(EndOperation(operation, None))
+
+    def _on_advertised(self, operation: OperationId, advertisement: AdvertisementId) -> None:
+        interest = self._advertisements[advertisement]
+        if interest.is_withdrawn:
+            return
+        if not interest.is_installed:
+            interest.is_installed = True
+            self._record_interest("advertised", "advertisement", advertisement, interest)
+        self._restore(operation)
+
+    def _restore(self, operation: OperationId) -> None:
+        """Once every advertisement stands again, publications may flow."""
+        if operation in self._restoring:
+            self._restoring.remove(operation)
+            if not self._restoring:
+                self._on_restored()
+
+    def _on_refuse(self, operation: OperationId, refusal: Refusal) -> None:
+        request = self._requests.pop(operation, None)
+        if request is None:
+            return
+        match request.message:
+            case Join() | Leave():
+                self._stop(f"{refusal.reason} ({refusal.code})")
+            case Advertise():
+                del self._advertisements[AdvertisementId(request.subject)]
+                self._restore(operation)
+            case Subscribe():
+                del self._subscriptions[SubscriptionId(request.subject)]
+        self._effects.append(EndOperation(operation, refusal))
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _request_advertisement(
+        self,
+        advertisement: AdvertisementId,
+        interest: _Interest,
+        operation: OperationId | None = None,
+    ) -> OperationId:
+        message = Advertise(
+            operation=operation or self._new_operation(),
+            advertisement=AdvertisementId(interest.wire_id),
+            client=self.node,
+            filter=interest.filter.sql,
+            path=(self.node,),
+        )
+        self._request(message, advertisement)
+        return message.operation
+
+    def _request_subscription(
+        self,
+        subscription: SubscriptionId,
+        interest: _Interest,
+        operation: OperationId | None = None,
+    ) -> OperationId:
+        message = Subscribe(
+            operation=operation or self._new_operation(),
+            subscription=SubscriptionId(interest.wire_id),
+            client=self.node,
+            filter=interest.filter.sql,
+            ordered=interest.ordered,
+            path=(self.node,),
+        )
+        self._request(message, subscription)
+        return message.operation
+
+    def _request(self, message: Operation, subject: str = "") -> None:
+        """Send an operation, and again with every new connection until it is confirmed."""
+        self._requests[message.operation] = _Request(message, subject)
+        if self._link is not None and (self._has_joined or isinstance(message, Join)):
+            self._send(message)
+
+    def _new_operation(self) -> OperationId:
+        self._counter += 1
+        return OperationId(f"{self.node}#{self.incarnation}.{self._counter}")
+
+    def _new_name(self) -> str:
+        self._counter += 1
+        return f"{self.node}/{self._counter}"
+
+    def _end_subscription(self, subscription: SubscriptionId) -> None:
+        interest = self._subscriptions[subscription]
+        if interest.is_installed:
+            self._record_unsubscribed(subscription)
+        interest.is_withdrawn, interest.is_installed = True, False
+        self._matches.clear()
+
+    # --- time -------------------------------------------------------------------------------
+
+    def _end_step(self) -> None:
+        if self._link is not None and self._link_state is LinkState.TO_PARENT:
+            news = self._received.confirmed_count - self._told[0]
+            if news and (self._is_urgent or news >= self.limits.progress_batch):
+                self._tell_progress()
+            elif news and self._progress_at is None:
+                self._progress_at = self._now + self.limits.progress_delay_s
+        self._arm_timer()
+
+    def _tell_progress(self) -> None:
+        self._is_urgent = False
+        self._progress_at = None
+        progress = (self._received.confirmed_count, self._sent.confirmed_count)
+        if progress[0] != self._told[0]:
+            self._told = progress
+            self._send(Progress(*progress))
+
+    def _on_timer(self) -> None:
+        self._timer_at = None
+        if self.state is ClientState.CLOSED:
+            return
+        if self._progress_at is not None and self._now >= self._progress_at:
+            self._progress_at = None
+            if self._link is not None and self._link_state is LinkState.TO_PARENT:
+                self._tell_progress()
+        if self._redial_at is not None and self._now >= self._redial_at:
+            self._redial_at = None
+            if self._link is None:
+                self._dial()
+        if self._tick_at is not None and self._now >= self._tick_at:
+            self._tick_at = self._now + self.limits.heartbeat_interval_s
+            self._on_tick()
+
+    def _on_tick(self) -> None:
+        if self._link is None:
+            return
+        if self._link_state is LinkState.TO_PARENT:
+            self._send(Heartbeat())
+        silent = self._now - self._heard_at
+        if not self.is_reading:
+            self._heard_at = self._now
+        elif silent > self.limits.heartbeat_timeout_s:
+            self._hang_up(f"silent for {silent:.1f} s")
+
+    def _arm_timer(self) -> None:
+        due = [at for at in (self._progress_at, self._tick_at, self._redial_at) if at is not None]
+        if self.state is ClientState.CLOSED or not due:
+            return
+        at = min(due)
+        if self._timer_at is None or at < self._timer_at:
+            self._timer_at = at
+            self._effects.append(SetTimer(at))
+
+    # --- small things -----------------------------------------------------------------------
+
+    def _stop(self, reason: str) -> None:
+        if self.state is ClientState.CLOSED:
+            return
+        self.state = ClientState.CLOSED
+        for entry in self._sent.keep():
+            seq = entry.publication.seq
+            self._record("skipped", publisher=self.node, seq=seq, subscriber=None, reason=reason)
+            self._effects.append(ReportSkipped(seq, reason))
+        if self._link is not None:
+            self._effects.append(CloseLink(self._link, GoodbyeCode.LEFT, reason))
+            self._link = None
+        self._effects.append(Stop(reason))
+
+    def _require_open(self) -> None:
+        if self.state in (ClientState.CLOSED, ClientState.LEAVING):
+            raise ClosedError(f"client {self.node} is {self.state}")
+
+    def _why_not_publishable(self, content: Content) -> str:
+        advertised = [i.filter.sql for i in self._advertisements.values() if i.is_installed]
+        if not advertised:
+            return f"{self.node} has advertised nothing yet: call advertise() and wait for it"
+        return f"{dict(content)} lies outside what {self.node} has advertised: " + "; ".join(
+            advertised
+        )
+
+    def _send(self, message: Message) -> None:
+        assert self._link is not None
+        self._effects.append(SendMessage((self._link,), message))
+
+    def _record(self, kind: str, **fields: Any) -> None:
+        if self._recording:
+            self._effects.append(RecordHistory(kind, fields))
+
+    def _record_interest(self, kind: str, what: str, name: str, interest: _Interest) -> None:
+        self._record(kind, client=self.node, **{what: name}, filter=interest.filter.sql)
+
+    def _record_subscribed(self, subscription: SubscriptionId) -> None:
+        interest = self._subscriptions[subscription]
+        self._record(
+            "subscribed",
+            client=self.node,
+            subscription=subscription,
+            filter=interest.filter.sql,
+            ordered=interest.ordered,
+        )
+
+    def _record_unsubscribed(self, subscription: SubscriptionId) -> None:
+        interest = self._subscriptions[subscription]
+        self._record(
+            "unsubscribed",
+            client=self.node,
+            subscription=subscription,
+            filter=interest.filter.sql,
+            ordered=interest.ordered,
+        )
+
+    def _log(self, level: Level, event: str, **fields: Any) -> None:
+        self._effects.append(WriteLog(level, event, fields))

@@ -1,0 +1,414 @@
+"""Messages to bytes and back: framing, msgpack, and every limit on what enters.
+
+A frame is its length (4 bytes, big-endian, itself not counted) and a msgpack array: the number of
+the message's type in `MESSAGE_TYPES`, then its fields in the order in which they are declared.
+What a field may hold is read off the declaration too, so that a new message needs no line here.
+
+Bytes come from strangers. Whatever they are, decoding either returns messages that are what their
+declarations say or raises `RemoteProtocolError`; and it makes nothing that is much larger than the
+bytes it was given. That is why messages are not unpacked whole and looked at afterwards: each field
+is read as what it has to be, and an array header that promises a billion elements is just a number.
+
+Publications are most of the traffic. They have a path of their own through both directions, and
+keep the bytes they came in, for a broker that passes them on. Both ways of reading one agree; when
+the fast one finds anything amiss, the slow one says what.
+"""
+
+import enum
+import struct
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
+
+import attrs
+from msgpack import OutOfData, Packer, Unpacker, unpackb
+
+from broker.errors import RemoteProtocolError
+from broker.limits import DEFAULT_LIMITS, Limits
+from broker.messages import MESSAGE_TYPES, Message, Publish
+from routing.ids import NodeId
+from routing.values import Content, ContentError, Value, check_content
+
+_LENGTH_BYTES: Final = 4
+_PROLOGUE: Final = struct.Struct(">IBB")
+"""What every frame begins with: its length, the array's header, the number of the type."""
+_FIXARRAY: Final = 0x90
+"""An array of up to 15 elements says how many in its first byte; no message has more fields."""
+
+# Packing needs no state between two calls; a packer is kept because making one costs more than
+# using it.
+_pack: Final[Callable[[Any], bytes]] = Packer(default=attrs.astuple).pack
+
+
+# Encoding
+
+
+def encode(message: Message) -> bytes:
+    """Return the whole frame of a message. A publication remembers it."""
+    if type(message) is Publish:
+        if message.frame is None:
+            message.frame = _frame(
+                (
+                    _PUBLISH.number,
+                    message.publisher,
+                    message.incarnation,
+                    message.seq,
+                    message.flags,
+                    message.content,
+                    message.body,
+                )
+            )
+        return message.frame
+    layout = _LAYOUT_OF_TYPE[type(message)]
+    return _frame((layout.number, *[getattr(message, field.name) for field in layout.fields]))
+
+
+def _frame(elements: tuple[Any, ...]) -> bytes:
+    payload = _pack(elements)
+    return len(payload).to_bytes(_LENGTH_BYTES, "big") + payload
+
+
+def encode_content(content: Content, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Return the bytes of attributes that `check_content` lets pass, or raise `ContentError`."""
+    if len(content) > limits.attributes_max:
+        raise ContentError(
+            f"content of {len(content)} attributes, at most {limits.attributes_max} allowed"
+        )
+    data = _pack(content if type(content) is dict else dict(content))
+    if len(data) > limits.content_bytes_max:
+        raise ContentError(
+            f"content of {len(data)} bytes, at most {limits.content_bytes_max} allowed"
+        )
+    return data
+
+
+# Decoding
+
+
+class FrameDecoder:
+    """Turns the bytes of one connection into messages, however they were split on the way.
+
+    After a `RemoteProtocolError` there is no telling where the next frame would begin: the
+    connection has to be closed.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+        self._limits = limits
+        # The beginning of a frame, and how long it has to grow before it is worth another look.
+        # Without the second, a large frame that trickles in would be copied at every byte.
+        self._unfinished = bytearray()
+        self._awaited = 0
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Return the messages that these bytes complete, in their order."""
+        if self._unfinished:
+            self._unfinished += data
+            if len(self._unfinished) < self._awaited:
+                return []
+            data = bytes(self._unfinished)
+            self._unfinished.clear()
+
+        limits = self._limits
+        frame_max = limits.frame_bytes_max
+        content_max = limits.content_bytes_max
+        name_max = limits.name_chars_max
+        messages: list[Message] = []
+        size = len(data)
+        start = 0
+        awaited = _PROLOGUE.size
+        # This loop runs a hundred thousand times a second: local names, one unpacking call for a
+        # publication, and its checks written out.
+        while size - start >= _PROLOGUE.size:
+            length, header, number = _unpack_prologue(data, start)
+            if not _PAYLOAD_BYTES_MIN <= length <= frame_max:
+                _refuse_length(length, frame_max)
+            end = start + _LENGTH_BYTES + length
+            if end > size:
+                awaited = end - start
+                break
+            frame = data[start:end]
+            start = end
+            if number != _PUBLISH_NUMBER or header != _PUBLISH_HEADER or length > _WHOLE_BYTES_MAX:
+                messages.append(_decode_fields(frame, header, number, limits))
+                continue
+            try:
+                _, publisher, incarnation, seq, flags, content, body = unpackb(
+                    frame[_LENGTH_BYTES:],
+                    use_list=False,
+                    max_array_len=_PUBLISH_ELEMENTS,
+                    max_map_len=0,
+                    max_ext_len=0,
+                )
+            except ValueError:
+                raise _not_publication(frame, limits) from None
+            if not (
+                type(publisher) is str
+                and 0 < len(publisher) <= name_max
+                and publisher.isprintable()
+                and type(incarnation) is int
+                and incarnation >= 0
+                and type(seq) is int
+                and seq >= 0
+                and type(flags) is int
+                and flags >= 0
+                and type(content) is bytes
+                and len(content) <= content_max
+                and type(body) is bytes
+            ):
+                raise _not_publication(frame, limits)
+            messages.append(_new_publish(publisher, incarnation, seq, flags, content, body, frame))
+        if start < size:
+            self._unfinished += data[start:]
+            self._awaited = awaited
+        return messages
+
+
+def decode_content(data: bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, Value]:
+    """Return the attributes that these bytes stand for, every one of a kind that filters know."""
+    try:
+        content = unpackb(data, max_map_len=limits.attributes_max, max_array_len=0, max_ext_len=0)
+    except ValueError as error:
+        raise RemoteProtocolError(f"content: {_explain(error)}") from None
+    if type(content) is not dict:
+        raise _found_instead("content", content, "a map")
+    try:
+        check_content(content)
+    except ContentError as error:
+        raise RemoteProtocolError(f"content: {error}") from None
+    return content
+
+
+def _decode_fields(frame: bytes, header: int, number: int, limits: Limits) -> Message:
+    """Read a message field by field, each as what its declaration says."""
+    layout = _LAYOUTS.get(number)
+    if layout is None:
+        raise RemoteProtocolError(
+            f"message of type {number}, expected one of {min(_LAYOUTS)} to {max(_LAYOUTS)}"
+        )
+    if header != _FIXARRAY + 1 + len(layout.fields):
+        raise RemoteProtocolError(
+            f"{layout.type.__name__}: header {header:#04x}, "
+            f"expected an array of {1 + len(layout.fields)} elements"
+        )
+    # Arrays are only ever entered element by element, and maps never.
+    unpacker = Unpacker(
+        read_size=len(frame),
+        max_buffer_size=len(frame),
+        max_array_len=0,
+        max_map_len=0,
+        max_ext_len=0,
+    )
+    unpacker.feed(memoryview(frame)[_PROLOGUE.size :])
+    try:
+        values = {field.name: field.read(unpacker, field.where, limits) for field in layout.fields}
+    except (ValueError, OutOfData) as error:
+        raise RemoteProtocolError(f"{layout.type.__name__}: {_explain(error)}") from None
+    excess = len(frame) - _PROLOGUE.size - unpacker.tell()
+    if excess:
+        raise RemoteProtocolError(f"{layout.type.__name__}: {excess} bytes after the last field")
+    message: Message = layout.type(**values)
+    if isinstance(message, Publish):
+        message.frame = frame
+    return message
+
+
+# What a field may hold. Each reader takes an unpacker, what to call the field, and the limits.
+
+_Reader = Callable[[Unpacker, str, Limits], Any]
+
+
+def _read_exactly(expected: type, unpacker: Unpacker, where: str, _: Limits) -> Any:
+    value = unpacker.unpack()
+    # Not isinstance: to Python, true is an integer.
+    if type(value) is not expected:
+        raise _found_instead(where, value, expected.__name__)
+    return value
+
+
+def _read_count(unpacker: Unpacker, where: str, limits: Limits) -> int:
+    value: int = _read_exactly(int, unpacker, where, limits)
+    if value < 0:
+        raise RemoteProtocolError(f"{where}: {value}, expected no negative number")
+    return value
+
+
+def _read_text(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    return _read_short_text(limits.text_chars_max, unpacker, where, limits)
+
+
+def _read_filter(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    return _read_short_text(limits.filter_chars_max, unpacker, where, limits)
+
+
+def _read_name(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    name = _read_short_text(limits.name_chars_max, unpacker, where, limits)
+    # Names end up in logs and on terminals.
+    if not name or not name.isprintable():
+        raise RemoteProtocolError(f"{where}: {name!r}, expected printable characters")
+    return name
+
+
+def _read_attributes(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
+    value: bytes = _read_exactly(bytes, unpacker, where, limits)
+    if len(value) > limits.content_bytes_max:
+        raise RemoteProtocolError(
+            f"{where} of {len(value)} bytes, at most {limits.content_bytes_max} allowed"
+        )
+    return value
+
+
+def _read_short_text(chars_max: int, unpacker: Unpacker, where: str, limits: Limits) -> str:
+    value: str = _read_exactly(str, unpacker, where, limits)
+    if len(value) > chars_max:
+        raise RemoteProtocolError(
+            f"{where} of {len(value)} characters, at most {chars_max} allowed"
+        )
+    return value
+
+
+def _read_member(
+    enumeration: type[enum.Enum], unpacker: Unpacker, where: str, limits: Limits
+) -> enum.Enum:
+    value = _read_text(unpacker, where, limits)
+    try:
+        return enumeration(value)
+    except ValueError:
+        expected = ", ".join(str(member.value) for member in enumeration)
+        raise RemoteProtocolError(f"{where}: {value!r}, expected one of {expected}") from None
+
+
+def _read_path(
+    read_node: _Reader, unpacker: Unpacker, where: str, limits: Limits
+) -> tuple[Any, ...]:
+    count = unpacker.read_array_header()
+    if count > limits.path_nodes_max:
+        raise RemoteProtocolError(
+            f"{where} of {count} nodes, at most {limits.path_nodes_max} allowed"
+        )
+    return tuple([read_node(unpacker, where, limits) for _ in range(count)])
+
+
+def _read_records(
+    read_record: _Reader, unpacker: Unpacker, where: str, limits: Limits
+) -> tuple[Any, ...]:
+    """Read as many records as there are; the frame's length bounds them, not the header's word."""
+    count = unpacker.read_array_header()
+    return tuple([read_record(unpacker, where, limits) for _ in range(count)])
+
+
+def _read_record(
+    record: type[Any], fields: "tuple[_Field, ...]", unpacker: Unpacker, where: str, limits: Limits
+) -> Any:
+    count = unpacker.read_array_header()
+    if count != len(fields):
+        raise RemoteProtocolError(
+            f"{where}: {count} fields of {record.__name__}, expected {len(fields)}"
+        )
+    return record(
+        **{field.name: field.read(unpacker, f"{where}.{field.name}", limits) for field in fields}
+    )
+
+
+_READERS_OF_NAMES: Final[dict[str, _Reader]] = {"filter": _read_filter, "content": _read_attributes}
+"""Fields whose limit is not that of any other field of their type."""
+
+
+# The table of messages
+
+
+@attrs.frozen
+class _Field:
+    name: str
+    where: str
+    """What it is called in an error."""
+    read: _Reader
+
+
+@attrs.frozen
+class _Layout:
+    """How a message lies on the wire: the number of its type, then these fields."""
+
+    number: int
+    type: type[Any]
+    fields: tuple[_Field, ...]
+
+
+def _fields_of(declaration: type[Any]) -> tuple[_Field, ...]:
+    hints = get_type_hints(declaration)
+    return tuple(
+        _Field(
+            field.name,
+            f"{declaration.__name__}.{field.name}",
+            _reader_of(field.name, hints[field.name]),
+        )
+        for field in attrs.fields(declaration)
+        if not isinstance(hints[field.name], types.UnionType)  # what a codec only remembers
+    )
+
+
+def _reader_of(name: str, hint: Any) -> _Reader:
+    if get_origin(hint) is tuple:
+        element = get_args(hint)[0]
+        read_all = _read_records if attrs.has(element) else _read_path
+        return partial(read_all, _reader_of(name, element))
+    if hint is NodeId:
+        return _read_name
+    if name in _READERS_OF_NAMES:
+        return _READERS_OF_NAMES[name]
+    kind = getattr(hint, "__supertype__", hint)
+    if kind is str:
+        return _read_text
+    if kind is int:
+        return _read_count
+    if attrs.has(kind):
+        return partial(_read_record, kind, _fields_of(kind))
+    if issubclass(kind, enum.Enum):
+        return partial(_read_member, kind)
+    return partial(_read_exactly, kind)
+
+
+_LAYOUTS: Final = {
+    number: _Layout(number, declaration, _fields_of(declaration))
+    for number, declaration in MESSAGE_TYPES.items()
+}
+_LAYOUT_OF_TYPE: Final = {layout.type: layout for layout in _LAYOUTS.values()}
+
+# Constants of the loop in `FrameDecoder.feed`.
+_PUBLISH: Final = _LAYOUT_OF_TYPE[Publish]
+_PUBLISH_NUMBER: Final = _PUBLISH.number
+_PUBLISH_ELEMENTS: Final = 1 + len(_PUBLISH.fields)
+_PUBLISH_HEADER: Final = _FIXARRAY + _PUBLISH_ELEMENTS
+_PAYLOAD_BYTES_MIN: Final = _PROLOGUE.size - _LENGTH_BYTES
+_WHOLE_BYTES_MAX: Final = 64 << 10
+"""Publications up to here are unpacked in one call. Unpacked like that, hostile bytes may become
+nested arrays thirty times their size before they are refused."""
+_new_publish: Final[Callable[..., Publish]] = Publish
+_unpack_prologue: Final = _PROLOGUE.unpack_from
+
+
+# What is said to whoever sent something else
+
+
+def _refuse_length(length: int, frame_max: int) -> NoReturn:
+    if length > frame_max:
+        raise RemoteProtocolError(f"frame of {length} bytes, at most {frame_max} allowed")
+    raise RemoteProtocolError(f"frame of {length} bytes, at least {_PAYLOAD_BYTES_MIN} expected")
+
+
+def _not_publication(frame: bytes, limits: Limits) -> RemoteProtocolError:
+    """Find out what is wrong with a publication by reading it again, field by field."""
+    try:
+        _decode_fields(frame, _PUBLISH_HEADER, _PUBLISH.number, limits)
+    except RemoteProtocolError as error:
+        return error
+    raise AssertionError(f"the two ways of reading a publication differ on {frame!r}")
+
+
+def _found_instead(where: str, value: object, expected: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"{where}: found {type(value).__name__}, expected {expected}")
+
+
+def _explain(error: Exception) -> str:
+    """Say in words what msgpack found; some of its errors have none."""
+    return f"not msgpack as expected: {str(error) or type(error).__name__}"

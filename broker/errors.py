@@ -1,0 +1,50 @@
+"""What can go wrong in a node, and whose fault it is."""
+
+
+class BrokerError(Exception):
+    """Root of everything raised by a node."""
+
+
+class ProtocolError(BrokerError):
+    """A rule of the protocol was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """This node, or the program that drives it, broke a rule: a bug on our side."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side broke a rule: its link is closed with this text as the reason."""
+
+
+class NotAdvertisedError(BrokerError, ValueError):
+    """A publication lies outside what its publisher has advertised."""
+
+
+class RefusedError(BrokerError):
+    """A broker refused an operation. `code` is one of `broker.messages.RefusalCode`."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{reason} ({code})")
+        self.code = code
+        self.reason = reason
+
+
+class ClosedError(BrokerError):
+    """The client is closed, by its user or because its broker is gone for good."""
+
+
+class UnconfirmedError(BrokerError):
+    """A publication is not, or not yet, known to have reached everybody who was owed it."""
+
+
+class AddressError(BrokerError, ValueError):
+    """Not an address that can be listened at or dialled."""
+
+
+class ListenError(BrokerError, OSError):
+    """The operating system does not let this node listen, such as at a port that is taken."""
+
+
+class GaveUpError(BrokerError):
+    """A broker cannot go on without a person, such as one that its join point refused."""

@@ -1,0 +1,55 @@
+"""What has happened: everything a core is ever told; the time is an argument of `step`."""
+
+from typing import NewType
+
+import attrs
+
+from broker.messages import Message
+
+LinkId = NewType("LinkId", int)
+"""A connection, as its driver numbers it; a new one after every reconnection."""
+
+
+@attrs.frozen
+class LinkOpened:
+    """A connection exists; `dialled` is the address asked for, or empty if the peer dialled."""
+
+    link: LinkId
+    dialled: str = ""
+
+
+@attrs.frozen
+class LinkFailed:
+    """A connection this node asked for could not be made."""
+
+    dialled: str
+    reason: str
+
+
+@attrs.frozen
+class LinkClosed:
+    """A connection is gone, for whatever reason; nothing more arrives over it."""
+
+    link: LinkId
+    reason: str
+
+
+@attrs.define
+class MessagesReceived:
+    """Messages that one read of a connection brought, in their order."""
+
+    link: LinkId
+    messages: list[Message]
+
+
+@attrs.frozen
+class TimerFired:
+    """The time asked for by the last `SetTimer` has come."""
+
+
+@attrs.frozen
+class ShutdownRequested:
+    """Finish what was accepted, then stop."""
+
+
+Input = LinkOpened | LinkFailed | LinkClosed | MessagesReceived | TimerFired | ShutdownRequested

@@ -1,0 +1,74 @@
+"""Every limit of a node, named once, with its unit and the reason for its default.
+
+Limits are enforced where bytes enter (the codec) or where state grows (the cores).
+Breaking one closes the link it came over, with a reason, and touches nothing else.
+"""
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What a node accepts, keeps and waits for."""
+
+    # Bytes that enter.
+    frame_bytes_max: int = 1 << 20
+    """One message. A body is opaque and may be a picture; a film belongs elsewhere."""
+    attributes_max: int = 64
+    """Attributes of one publication: more is a document, which belongs in the body."""
+    content_bytes_max: int = 16 << 10
+    """All attributes of one publication, encoded: they are what brokers index and cache."""
+    name_chars_max: int = 255
+    """A node id; also a file name of the history."""
+    filter_chars_max: int = 4096
+    """One filter as text; the parser bounds depth and size by itself."""
+    text_chars_max: int = 16 << 10
+    """Any other text: an address, an id, a reason that quotes a filter."""
+    path_nodes_max: int = 32
+    """Hops carried by an operation: δ + 1 of them, and nobody tolerates more than 31 crashes."""
+
+    # State that grows.
+    links_max: int = 4096
+    """Connections a broker holds open, greeted or not."""
+    subscriptions_per_client_max: int = 100_000
+    advertisements_per_client_max: int = 10_000
+    unconfirmed_publications_max: int = 20_000
+    """Publications sent to one client and not yet confirmed by it; one more isolates the client."""
+    send_buffer_bytes_max: int = 64 << 20
+    """Bytes waiting for one link's socket; a client beyond it is isolated."""
+    send_buffer_bytes_high: int = 4 << 20
+    """From here on, on a link between brokers, no more is read from clients until it drains."""
+    cached_routes_max: int = 4096
+    """Distinct contents per neighbour whose route is remembered while tables stand still."""
+    publish_window: int = 4096
+    """Publications of one client that may be unconfirmed before `publish` waits."""
+    delivery_buffer_max: int = 1024
+    """Deliveries an application has not taken yet before its client stops reading."""
+
+    # Time, in seconds.
+    dial_timeout_s: float = 3.0
+    """For a connection to come about; a machine that is switched off does not even refuse."""
+    greeting_timeout_s: float = 5.0
+    """From a connection to its greeting; a person typing into netcat is not a peer."""
+    heartbeat_interval_s: float = 1.0
+    """Every link carries something at least this often."""
+    heartbeat_timeout_s: float = 10.0
+    """A link silent for so long is dead: ten heartbeats, for machines that swap."""
+    stall_timeout_s: float = 10.0
+    """A client that confirms nothing of what it was sent for so long is isolated."""
+    resume_timeout_s: float = 5.0
+    """A client whose connection was lost may come back for so long and miss nothing."""
+    progress_delay_s: float = 0.004
+    """Confirmations wait so long for company; nobody waits for them but for urgent ones."""
+    progress_batch: int = 64
+    """Or until there are so many."""
+    drain_timeout_s: float = 10.0
+    """A broker told to stop waits at most so long for what it accepted to become stable."""
+
+    @property
+    def body_bytes_max(self) -> int:
+        """What a frame has room for beside the largest content and the longest name."""
+        return self.frame_bytes_max - self.content_bytes_max - 4 * self.name_chars_max - 64
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,57 @@
+"""A link from its first byte to its last: which messages are legal when.
+
+A node that dials says `Hello` and waits for `Welcome`; a node that is dialled waits for `Hello` and
+answers `Welcome`. From then on the link's state is the role of the peer, and the role says what the
+peer may send. Everything else breaks the protocol: the link is closed with a reason that names the
+message and the state, and nothing else happens.
+"""
+
+import enum
+from typing import Final
+
+from broker.messages import (
+    Advertise,
+    Confirm,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Join,
+    Leave,
+    Message,
+    Neighbourhood,
+    Progress,
+    Publish,
+    Refuse,
+    StatusReply,
+    StatusRequest,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Welcome,
+)
+
+
+class LinkState(enum.StrEnum):
+    """What this end of a link waits for, or knows the peer to be."""
+
+    AWAITING_HELLO = "awaiting hello"
+    AWAITING_WELCOME = "awaiting welcome"
+    TO_PARENT = "to parent"
+    TO_CHILD = "to child"
+    TO_CLIENT = "to client"
+    TO_MONITOR = "to monitor"
+
+
+_OPERATIONS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
+_TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
+
+LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
+    LinkState.AWAITING_HELLO: frozenset({Hello}),
+    LinkState.AWAITING_WELCOME: frozenset({Welcome, Goodbye}),
+    LinkState.TO_PARENT: _OPERATIONS | _TRAFFIC | {Neighbourhood, Refuse},
+    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC,
+    LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
+    LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
+}
+
+assert all(StatusReply not in legal for legal in LEGAL.values()), "only monitors get replies"

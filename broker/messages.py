@@ -1,0 +1,272 @@
+"""The whole wire vocabulary. One bare word per message; the codec knows nothing else.
+
+Links are FIFO and join a node to its neighbour in the tree. A link is greeted once (`Hello`,
+`Welcome`) and then carries three kinds of traffic:
+
+*Operations* (`Join`, `Leave`, `Advertise`, `Unadvertise`, `Subscribe`, `Unsubscribe`) travel hop by
+hop, are installed where they pass, and are confirmed back (`Confirm`) from the far ends.
+
+*Publications* (`Publish`) carry nothing that changes from hop to hop, so a broker passes on the
+very bytes it received.
+
+*Progress* says with two counters how far a neighbour's side has come with both streams of
+publications on that link, see `faulttol/stability.py`.
+"""
+
+import enum
+from typing import Final
+
+import attrs
+
+from faulttol.neighbourhood import TopologyLink
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+
+PROTOCOL_VERSION: Final = 1
+
+
+class NodeKind(enum.StrEnum):
+    """What kind of node greets."""
+
+    BROKER = "broker"
+    CLIENT = "client"
+    MONITOR = "monitor"
+
+
+class RefusalCode(enum.StrEnum):
+    """Why an operation or a greeting was refused; all of them are definite: it did not happen."""
+
+    BAD_FILTER = "bad-filter"
+    TOO_MANY = "too-many"
+    NOT_OWNER = "not-owner"
+    VERSION = "version"
+    NAME_TAKEN = "name-taken"
+    SHUTTING_DOWN = "shutting-down"
+    WRONG_JOIN_POINT = "wrong-join-point"
+
+
+class GoodbyeCode(enum.StrEnum):
+    """Why a node takes its leave of a link."""
+
+    LEFT = "left"
+    SHUTTING_DOWN = "shutting-down"
+    PROTOCOL = "protocol"
+    ISOLATED = "isolated"
+    REFUSED = "refused"
+    TIMEOUT = "timeout"
+
+
+@attrs.frozen(kw_only=True)
+class Hello:
+    """Whoever dials says who it is, and what it still remembers of the peer."""
+
+    version: int
+    node: NodeId
+    kind: NodeKind
+    incarnation: int
+    address: str
+    """Where it listens, `host:port`; empty for a node that does not."""
+    peer_incarnation: int
+    """The incarnation of the peer with which it holds unfinished state; 0 without any."""
+    received: int
+    """Publications received from that incarnation: what comes after is to be sent again."""
+
+
+@attrs.frozen(kw_only=True)
+class Welcome:
+    """The answer to `Hello`: the overlay's settings, and whether earlier state stands."""
+
+    node: NodeId
+    incarnation: int
+    ordering: str
+    policy: str
+    delta: int
+    resumed: bool
+    received: int
+
+
+@attrs.frozen(kw_only=True)
+class Goodbye:
+    """The last thing a node says on a link, or its notice that it is about to stop."""
+
+    code: GoodbyeCode
+    reason: str
+
+
+@attrs.frozen
+class Heartbeat:
+    """Nothing to say, but still here."""
+
+
+@attrs.frozen(kw_only=True)
+class Join:
+    """A node joined `parent`; told to every node within distance δ of the join point."""
+
+    operation: OperationId
+    link: TopologyLink
+    distance: int
+    """Hops from the join point to the receiver."""
+
+
+@attrs.frozen(kw_only=True)
+class Leave:
+    """A leaf node leaves; told to whoever was told that it joined."""
+
+    operation: OperationId
+    node: NodeId
+    distance: int
+
+
+@attrs.frozen(kw_only=True)
+class Neighbourhood:
+    """The join point tells a joining node what lies within distance δ of itself."""
+
+    links: tuple[TopologyLink, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Advertise:
+    """A client announces what it will publish; told to every broker."""
+
+    operation: OperationId
+    advertisement: AdvertisementId
+    client: NodeId
+    filter: str
+    path: tuple[NodeId, ...]
+    """The last δ + 1 nodes it passed, the sender last."""
+
+
+@attrs.frozen(kw_only=True)
+class Unadvertise:
+    """A client will no longer publish under an advertisement."""
+
+    operation: OperationId
+    advertisement: AdvertisementId
+
+
+@attrs.frozen(kw_only=True)
+class Subscribe:
+    """A client asks for publications; told to brokers from where such can come."""
+
+    operation: OperationId
+    subscription: SubscriptionId
+    client: NodeId
+    filter: str
+    ordered: bool
+    path: tuple[NodeId, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Unsubscribe:
+    """A client no longer asks."""
+
+    operation: OperationId
+    subscription: SubscriptionId
+
+
+@attrs.frozen(kw_only=True)
+class Confirm:
+    """An operation is installed wherever it had to be, seen from the sender."""
+
+    operation: OperationId
+
+
+@attrs.frozen(kw_only=True)
+class Refuse:
+    """An operation was not carried out, and nothing of it remains."""
+
+    operation: OperationId
+    code: RefusalCode
+    reason: str
+
+
+class Flag(enum.IntFlag):
+    """What a publisher may ask for, publication by publication."""
+
+    UNORDERED = 1
+    """Neither waits for others nor makes others wait."""
+    URGENT = 2
+    """Its publisher waits for the confirmation: do not let that wait for company."""
+
+
+@attrs.define
+class Publish:
+    """A publisher offers one publication. Its fields are the same on every hop.
+
+    Not frozen, as the one class that is made by the hundred thousand every second; nobody
+    changes it all the same, except that the codec remembers its bytes.
+    """
+
+    publisher: NodeId
+    incarnation: int
+    """Of the publisher: `seq` goes up within it, and incarnations go up too."""
+    seq: int
+    flags: int
+    content: bytes
+    """The attributes, encoded: equal bytes are equal contents, whoever needs more decodes."""
+    body: bytes
+    frame: bytes | None = attrs.field(default=None, eq=False, repr=False)
+    """The bytes it came in as, to be passed on as they are."""
+
+
+@attrs.frozen
+class Progress:
+    """How far the sender's side has come with the two streams of publications on this link.
+
+    From below it counts what is confirmed, from above what is stable.
+    """
+
+    received: int
+    """Of the publications the sender of this message received over the link."""
+    sent: int
+    """Of the publications the sender of this message sent over the link."""
+
+
+@attrs.frozen
+class StatusRequest:
+    """A monitor asks how the broker is."""
+
+
+@attrs.frozen(kw_only=True)
+class StatusReply:
+    """The answer: a JSON document, UTF-8."""
+
+    report: bytes
+
+
+Operation = Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe
+
+Message = (
+    Hello
+    | Welcome
+    | Goodbye
+    | Heartbeat
+    | Operation
+    | Neighbourhood
+    | Confirm
+    | Refuse
+    | Publish
+    | Progress
+    | StatusRequest
+    | StatusReply
+)
+
+# The number is the first element on the wire; numbers are never used again for something else.
+MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
+    1: Publish,
+    2: Progress,
+    3: Heartbeat,
+    4: Hello,
+    5: Welcome,
+    6: Goodbye,
+    7: Join,
+    8: Leave,
+    9: Neighbourhood,
+    10: Advertise,
+    11: Unadvertise,
+    12: Subscribe,
+    13: Unsubscribe,
+    14: Confirm,
+    15: Refuse,
+    16: StatusRequest,
+    17: StatusReply,
+}

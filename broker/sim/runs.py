@@ -1,0 +1,110 @@
+"""Random runs, judged: one seed in, everything that happened and the verdict out."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from broker.client_core import ClientState
+from broker.core import BrokerCore
+from broker.sim.workloads import RandomRun, Workload
+from broker.sim.world import World
+from faulttol.guarantees import Report, check
+from faulttol.history import Manifest, Record, write_run
+
+BEFORE_FIRST_TICK_S: Final = 4.9
+LONG_AFTER_S: Final = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class SimulatedRun:
+    """What one seed led to."""
+
+    seed: int
+    manifest: Manifest
+    records: list[Record]
+    report: Report
+    leftovers: tuple[str, ...]
+    """What should have come to an end and has not, in words."""
+    trace: tuple[str, ...]
+    messages_carried: int
+
+    @property
+    def is_clean(self) -> bool:
+        """Every guarantee held, and nothing is left."""
+        return self.report.is_clean and not self.leftovers
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong, a line each."""
+        return [*map(str, self.report.violations), *self.leftovers]
+
+    def write(self, directory: Path) -> None:
+        """Leave a run directory, as a run over TCP does."""
+        write_run(directory, self.manifest, self.records)
+
+
+def simulate(
+    seed: int,
+    *,
+    ordering: str = "fifo",
+    delta: int = 1,
+    policy: str | None = None,
+    workload: Workload | None = None,
+    is_traced: bool = False,
+) -> SimulatedRun:
+    """Run a random overlay under a random workload; the policy is drawn too unless it is given."""
+    run_id = f"simulated-{seed}"
+    world = World(seed, run=run_id, is_traced=is_traced)
+    if policy is None:
+        policy = world.random.choice(("filter", "filter", "flooding"))
+    run = RandomRun(world, workload or Workload(), ordering=ordering, delta=delta, policy=policy)
+    world.run(until=BEFORE_FIRST_TICK_S)
+    if leftovers(world, run):
+        # Somebody waits for a timeout, such as a broker for a client that left while cut off.
+        world.run(until=LONG_AFTER_S)
+    records = world.records()
+    manifest = Manifest(
+        run=run_id,
+        topology=_describe(run),
+        ordering=ordering,
+        delta=delta,
+        seed=seed,
+        started=0.0,
+        ended=world.now,
+        simulated=True,
+    )
+    return SimulatedRun(
+        seed=seed,
+        manifest=manifest,
+        records=records,
+        report=check(records, ordering=ordering, delta=delta),
+        leftovers=tuple(leftovers(world, run)),
+        trace=tuple(world.trace),
+        messages_carried=world.messages_carried,
+    )
+
+
+def _describe(run: RandomRun) -> dict[str, Any]:
+    overlay = run.overlay
+    return {broker: overlay.parent_of(broker) for broker in overlay.brokers}
+
+
+def leftovers(world: World, run: RandomRun) -> list[str]:
+    """Whatever is not finished although nothing more will happen."""
+    found = []
+    if run.unanswered:
+        found.append(f"{run.unanswered} calls of clients were never answered")
+    for node in world.nodes.values():
+        core = node.core
+        if isinstance(core, BrokerCore):
+            found.extend(f"{node.name}: {text}" for text in core.unfinished())
+        elif core.state is ClientState.CLOSED:
+            continue
+        elif core.state is not ClientState.READY:
+            found.append(f"{node.name} is {core.state}")
+        elif core.unconfirmed:
+            found.append(f"{node.name}: {core.unconfirmed} publications were never confirmed")
+        elif core.kept:
+            found.append(f"{node.name}: {core.kept} publications kept for ever")
+    return found

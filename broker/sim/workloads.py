@@ -1,0 +1,238 @@
+"""What happens in a random run: which overlay, who asks, who publishes, who comes and goes.
+
+Everything is drawn from the world's random numbers. Contents are small on purpose: with ten values
+of one attribute and a handful of topics, filters overlap, cover and miss each other all the time.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import Final
+
+import attrs
+
+from broker.client_core import ClientCore, ClientState
+from broker.effects import Refusal
+from broker.errors import NotAdvertisedError
+from broker.sim.world import Node, World
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.values import Value
+from topologies.builders import random_tree
+
+TOPICS: Final = ("/news", "/news/sport", "/news/stocks", "/weather")
+
+
+@attrs.frozen(kw_only=True)
+class Workload:
+    """How much of everything; the defaults make a run of about ten milliseconds."""
+
+    brokers: int = 7
+    publishers: int = 3
+    subscribers: int = 4
+    publications: int = 5
+    """Of each publisher, at most."""
+    breaks: int = 1
+    """Connections that are cut, at most."""
+    duration_s: float = 0.6
+    """Virtual time in which everything begins; it ends when it has ended."""
+
+
+def random_filter(random: Random, *, width: int) -> str:
+    """A filter on the values 0 to 9 of `x`, on a topic, or on both."""
+    low = random.randrange(10)
+    choice = random.random()
+    if choice < 0.6:
+        return f"x BETWEEN {low} AND {min(9, low + random.randrange(width))}"
+    if choice < 0.8:
+        return f"topic = '{random.choice(TOPICS)}'"
+    if choice < 0.9:
+        return f"x >= {low} AND topic LIKE '/news%'"
+    return f"x <> {low} OR topic IS NULL" if choice < 0.95 else "TRUE"
+
+
+def random_content(random: Random) -> Mapping[str, Value]:
+    """A content that some filter of `random_filter` matches, and many do not."""
+    content: dict[str, Value] = {"x": random.randrange(10)}
+    if random.random() < 0.5:
+        content["topic"] = random.choice(TOPICS)
+    return content
+
+
+class _Actor:
+    """A client with a mind of its own. Whatever it asks for is counted until it is answered."""
+
+    def __init__(self, run: "RandomRun", node: Node) -> None:
+        self.run = run
+        self.world = run.world
+        self.random = run.random
+        self.node = node
+        assert isinstance(node.core, ClientCore)
+        self.core = node.core
+        self.unanswered = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything left to ask this client."""
+        return self.core.state not in (ClientState.LEAVING, ClientState.CLOSED)
+
+    def pause(self) -> float:
+        """How long until the next thing it does."""
+        return self.random.uniform(0, self.run.workload.duration_s / 8)
+
+    def expect(self, operation: OperationId, then: Callable[[], None] | None = None) -> None:
+        """Note a call, and what to do when it has returned."""
+        self.unanswered += 1
+
+        def outcome(refusal: Refusal | None) -> None:
+            self.unanswered -= 1
+            assert refusal is None, f"{self.node.name} was refused: {refusal}"
+            if then is not None:
+                then()
+
+        self.node.outcomes[operation] = outcome
+        self.world.carry_out_calls(self.node)
+
+    def begin(self) -> None:
+        """Do the first thing; called when the client has joined."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """Take its leave, once everything it asked for has been confirmed."""
+        is_busy = self.unanswered or self.core.unconfirmed
+        if is_busy or self.core.state is ClientState.RECONNECTING:
+            self.world.after(0.05, self.leave)
+        elif self.is_open:
+            self.core.leave(self.world.now)
+            self.world.carry_out_calls(self.node)
+
+
+class _Publisher(_Actor):
+    """Advertises once or twice and publishes within that; some leave."""
+
+    def begin(self) -> None:
+        """Advertise; publishing begins when that is confirmed."""
+        self.remaining = self.random.randint(1, self.run.workload.publications)
+        for _ in range(self.random.randint(1, 2)):
+            filter_text = random_filter(self.random, width=10)
+            advertisement, operation = self.core.advertise(self.world.now, filter_text)
+            self.expect(operation, partial(self._begin_under, advertisement))
+
+    def _begin_under(self, advertisement: AdvertisementId) -> None:
+        self.world.after(self.pause(), self._publish)
+        if self.random.random() < 0.1:
+            self.world.after(4 * self.pause(), self._unadvertise, advertisement)
+
+    def _publish(self) -> None:
+        if not self.is_open:
+            return
+        for _ in range(self.random.choice((1, 1, 1, 3))):
+            if self.remaining:
+                self._publish_one()
+        if self.remaining:
+            self.world.after(self.pause(), self._publish)
+        elif self.random.random() < 0.3:
+            self.leave()
+
+    def _publish_one(self) -> None:
+        self.remaining -= 1
+        for _ in range(10):
+            # What lies outside the advertisement is refused on the spot; try another one.
+            try:
+                self.core.publish(
+                    self.world.now,
+                    random_content(self.random),
+                    self.random.choice((b"", b"body")),
+                    urgent=self.random.random() < 0.2,
+                )
+            except NotAdvertisedError:
+                continue
+            self.world.carry_out_calls(self.node)
+            return
+
+    def _unadvertise(self, advertisement: AdvertisementId) -> None:
+        if self.is_open:
+            self.expect(self.core.unadvertise(self.world.now, advertisement))
+
+
+class _Subscriber(_Actor):
+    """Subscribes one to three times; some subscriptions end early, some subscribers leave."""
+
+    def begin(self) -> None:
+        """Spread the subscriptions over the run."""
+        for _ in range(self.random.randint(1, 3)):
+            self.world.after(2 * self.pause(), self._subscribe)
+        if self.random.random() < 0.15:
+            self.world.after(8 * self.pause(), self.leave)
+
+    def _subscribe(self) -> None:
+        if not self.is_open:
+            return
+        filter_text = random_filter(self.random, width=6)
+        subscription, operation = self.core.subscribe(self.world.now, filter_text)
+        self.expect(operation, lambda: self._maybe_end(subscription))
+
+    def _maybe_end(self, subscription: SubscriptionId) -> None:
+        if self.random.random() < 0.3:
+            self.world.after(4 * self.pause(), self._unsubscribe, subscription)
+
+    def _unsubscribe(self, subscription: SubscriptionId) -> None:
+        if self.is_open:
+            self.expect(self.core.unsubscribe(self.world.now, subscription))
+
+
+class RandomRun:
+    """One random run: the actors, and the calendar on which they begin."""
+
+    def __init__(
+        self, world: World, workload: Workload, *, ordering: str, delta: int, policy: str
+    ) -> None:
+        """Put everything on the world's calendar; `World.run` does the rest."""
+        self.world = world
+        self.workload = workload
+        self.random = world.random
+        self.overlay = random_tree(workload.brokers, self.random.randrange(1 << 30))
+        self.actors: list[_Actor] = []
+        duration = workload.duration_s
+        for name in self.overlay.brokers:
+            join = self.overlay.parent_of(name)
+            parent = NodeId(join) if join is not None else None
+            # Most brokers are there from the beginning, some join while the others are at work.
+            is_late = parent is not None and self.random.random() < 0.2
+            world.at(
+                self.random.uniform(0, duration) if is_late else 0.0,
+                partial(
+                    world.add_broker,
+                    NodeId(name),
+                    parent,
+                    ordering=ordering,
+                    delta=delta,
+                    policy=policy,
+                ),
+            )
+        cast: list[tuple[str, type[_Actor]]] = [
+            *((f"p{number}", _Publisher) for number in range(workload.publishers)),
+            *((f"s{number}", _Subscriber) for number in range(workload.subscribers)),
+        ]
+        for name, actor in cast:
+            broker = NodeId(self.random.choice(self.overlay.brokers))
+            world.at(self.random.uniform(0, duration), self._start, NodeId(name), actor, broker)
+        for _ in range(self.random.randint(0, workload.breaks)):
+            world.at(self.random.uniform(0, 2 * duration), self._break)
+
+    @property
+    def unanswered(self) -> int:
+        """Calls of clients that have not returned."""
+        return sum(actor.unanswered for actor in self.actors)
+
+    def _start(self, name: NodeId, actor: type[_Actor], broker: NodeId) -> None:
+        if broker not in self.world.nodes:
+            self.world.after(0.05, self._start, name, actor, broker)
+            return
+        node = self.world.add_client(name, broker)
+        self.actors.append(actor(self, node))
+        self.world.when_ready(node, self.actors[-1].begin)
+
+    def _break(self) -> None:
+        links = self.world.links()
+        if links:
+            self.world.break_link(*self.random.choice(links))

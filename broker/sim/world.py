@@ -1,0 +1,362 @@
+"""A world of nodes and links in virtual time: clock, events, delays, faults, all from one seed.
+
+The world carries out what the cores ask for. Time passes only from event to event, so an hour
+costs nothing, and whatever happens is repeated exactly by the same seed. Every link has a delay of
+its own and every message a little more of it; a link keeps its order, as TCP does.
+"""
+
+import heapq
+import itertools
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, assert_never
+
+import attrs
+
+from broker.client_core import ClientCore
+from broker.core import BrokerCore
+from broker.effects import (
+    BecomeReady,
+    CloseLink,
+    Deliver,
+    Delivery,
+    Effect,
+    EndOperation,
+    OpenLink,
+    RecordHistory,
+    Refusal,
+    ReportConfirmed,
+    ReportSkipped,
+    SendMessage,
+    SetTimer,
+    Stop,
+    WriteLog,
+)
+from broker.inputs import (
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkId,
+    LinkOpened,
+    MessagesReceived,
+    ShutdownRequested,
+    TimerFired,
+)
+from broker.limits import Limits
+from broker.messages import Message
+from broker.sim.trace_text import describe_delivery, describe_message
+from faulttol.history import MemoryHistory, Record
+from routing.ids import NodeId, OperationId
+
+SIMULATED_LIMITS: Final = Limits(
+    # Most runs are over before the first tick, and so are not slowed down by heartbeats.
+    heartbeat_interval_s=5.0,
+    heartbeat_timeout_s=20.0,
+    stall_timeout_s=20.0,
+    resume_timeout_s=5.0,
+)
+
+
+@attrs.define(eq=False)
+class _End:
+    """One end of a link: what its node knows it by, and what travels towards it."""
+
+    link: LinkId
+    node: "Node"
+    delay: float
+    peer: "_End | None" = None
+    is_open: bool = True
+    last_arrival: float = 0.0
+
+
+@attrs.define(eq=False)
+class Node:
+    """A core in the world."""
+
+    name: NodeId
+    core: BrokerCore | ClientCore
+    history: MemoryHistory
+    timer: int = 0
+    """Which of its timers counts: the one set last."""
+    is_ready: bool = False
+    stopped: str | None = None
+    on_ready: list[Callable[[], None]] = attrs.field(factory=list)
+    on_delivery: Callable[[Delivery], None] | None = None
+    outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
+
+
+class World:
+    """Everything there is in one run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        run: str = "simulated",
+        limits: Limits = SIMULATED_LIMITS,
+        delay_s: tuple[float, float] = (0.001, 0.02),
+        jitter: float = 1.0,
+        is_traced: bool = False,
+    ) -> None:
+        """Begin at time 0 with nobody; a link's delay is drawn from `delay_s`.
+
+        A message takes up to `jitter` times the delay of its link longer than the delay itself.
+        """
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.limits = limits
+        self.nodes: dict[NodeId, Node] = {}
+        self.trace: list[str] = []
+        self.messages_carried = 0
+        self._is_traced = is_traced
+        self._run = run
+        self._delay_s = delay_s
+        self._jitter = jitter
+        self._ends: dict[LinkId, _End] = {}
+        self._link_numbers = itertools.count(1)
+        self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._event_numbers = itertools.count()
+
+    # --- building ---------------------------------------------------------------------------
+
+    def add_broker(
+        self,
+        name: NodeId,
+        join: NodeId | None,
+        *,
+        incarnation: int = 1,
+        ordering: str = "fifo",
+        policy: str = "filter",
+        delta: int = 1,
+    ) -> Node:
+        """Start a broker; its address is its name."""
+        core = BrokerCore(
+            name,
+            incarnation,
+            address=name,
+            join=join,
+            ordering=ordering,
+            policy=policy,
+            delta=delta,
+            limits=self.limits,
+        )
+        node = self._add(name, core, incarnation)
+        self._carry_out(node, core.start(self.now))
+        return node
+
+    def add_client(self, name: NodeId, *brokers: NodeId, incarnation: int = 1) -> Node:
+        """Start a client that connects to the first of these brokers that it reaches."""
+        core = ClientCore(name, incarnation, brokers=brokers, limits=self.limits, recording=True)
+        node = self._add(name, core, incarnation)
+        core.start(self.now)
+        self.carry_out_calls(node)
+        return node
+
+    def _add(self, name: NodeId, core: BrokerCore | ClientCore, incarnation: int) -> Node:
+        node = Node(name, core, MemoryHistory(self._run, name, incarnation))
+        self.nodes[name] = node
+        return node
+
+    # --- time -------------------------------------------------------------------------------
+
+    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Do something at a time that has not passed."""
+        heapq.heappush(self._events, (time, next(self._event_numbers), action, arguments))
+
+    def after(self, delay: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Do something a while from now."""
+        self.at(self.now + delay, action, *arguments)
+
+    def run(self, until: float) -> None:
+        """Let everything happen that is due by then."""
+        events = self._events
+        pop = heapq.heappop
+        while events and events[0][0] <= until:
+            self.now, _, action, arguments = pop(events)
+            action(*arguments)
+        self.now = until
+
+    # --- what the application does ------------------------------------------------------------
+
+    def when_ready(self, node: Node, action: Callable[[], None]) -> None:
+        """Do something as soon as a node has joined."""
+        if node.is_ready:
+            action()
+        else:
+            node.on_ready.append(action)
+
+    def carry_out_calls(self, node: Node) -> None:
+        """Carry out what calls to a client's core have asked for."""
+        assert isinstance(node.core, ClientCore)
+        self._carry_out(node, node.core.take_effects())
+
+    def stop(self, node: Node) -> None:
+        """Ask a node to finish and stop, as SIGTERM does."""
+        self._tell(node, ShutdownRequested())
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def break_link(self, one: NodeId, other: NodeId) -> bool:
+        """Cut the connection between two nodes; what was on its way is gone. False if none."""
+        for end in list(self._ends.values()):
+            peer = end.peer
+            if end.node.name == one and peer is not None and peer.node.name == other:
+                self._note(f"{one} and {other} lose their connection")
+                for lost in (end, peer):
+                    self._forget(lost)
+                    self.after(lost.delay, self._tell, lost.node, LinkClosed(lost.link, "cut"))
+                return True
+        return False
+
+    def links(self) -> list[tuple[NodeId, NodeId]]:
+        """Who is connected with whom, each pair once."""
+        return [
+            (end.node.name, end.peer.node.name)
+            for end in self._ends.values()
+            if end.peer is not None and end.link < end.peer.link
+        ]
+
+    # --- carrying out -------------------------------------------------------------------------
+
+    def _tell(self, node: Node, happened: Input) -> None:
+        """Tell a node what has happened, and do what it wants done."""
+        if node.stopped is not None:
+            return
+        core = node.core
+        if isinstance(core, BrokerCore):
+            self._carry_out(node, core.step(self.now, happened))
+        else:
+            core.step(self.now, happened)
+            self._carry_out(node, core.take_effects())
+
+    def _carry_out(self, node: Node, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendMessage(links, message):
+                    for link in links:
+                        self._send(link, message)
+                case SetTimer(at):
+                    node.timer += 1
+                    self.at(at, self._fire, node, node.timer)
+                case RecordHistory(kind, fields):
+                    node.history.write(self.now, kind, **fields)
+                case Deliver(delivery):
+                    self._deliver(node, delivery)
+                case OpenLink(address):
+                    delay = self.random.uniform(*self._delay_s)
+                    self.after(delay, self._connect, node, NodeId(address), delay)
+                case CloseLink(link):
+                    self._close(link)
+                case EndOperation(operation, refusal):
+                    outcome = node.outcomes.pop(operation, None)
+                    if outcome is not None:
+                        outcome(refusal)
+                case BecomeReady():
+                    node.is_ready = True
+                    actions, node.on_ready = node.on_ready, []
+                    for action in actions:
+                        action()
+                case Stop(reason):
+                    self._stop(node, reason)
+                case ReportConfirmed() | ReportSkipped():
+                    pass
+                case WriteLog(level, event, fields):
+                    if self._is_traced:
+                        details = " ".join(f"{name}={value}" for name, value in fields.items())
+                        self._note(f"{node.name}: {level} {event} {details}".rstrip())
+                case _:
+                    _refuse(effect)
+
+    def _fire(self, node: Node, timer: int) -> None:
+        if timer == node.timer:
+            self._tell(node, TimerFired())
+
+    def _connect(self, node: Node, address: NodeId, delay: float) -> None:
+        if node.stopped is not None:
+            return
+        found = self.nodes.get(address)
+        if found is None or found.stopped is not None:
+            self._tell(node, LinkFailed(address, "connection refused"))
+            return
+        here = _End(LinkId(next(self._link_numbers)), node, delay)
+        there = _End(LinkId(next(self._link_numbers)), found, delay, peer=here)
+        here.peer = there
+        self._ends[here.link], self._ends[there.link] = here, there
+        self._tell(found, LinkOpened(there.link))
+        self._tell(node, LinkOpened(here.link, address))
+
+    def _send(self, link: LinkId, message: Message) -> None:
+        end = self._ends.get(link)
+        if end is None or end.peer is None:
+            return
+        self.messages_carried += 1
+        peer = end.peer
+        arrival = self.now + peer.delay * (1 + self._jitter * self.random.random())
+        if arrival < peer.last_arrival:
+            arrival = peer.last_arrival
+        peer.last_arrival = arrival
+        self.at(arrival, self._arrive, peer, message, end.node.name)
+
+    def _arrive(self, end: _End, message: Message, sender: NodeId) -> None:
+        if not end.is_open:
+            return
+        if self._is_traced:
+            self._note(f"{sender} -> {end.node.name}: {describe_message(message)}")
+        self._tell(end.node, MessagesReceived(end.link, [message]))
+
+    def _deliver(self, node: Node, delivery: Delivery) -> None:
+        if self._is_traced:
+            self._note(f"{node.name}: {describe_delivery(delivery)}")
+        node.history.write(
+            self.now,
+            "delivered",
+            subscriber=node.name,
+            publisher=delivery.publisher,
+            seq=delivery.seq,
+            position=delivery.position,
+            subscriptions=list(delivery.subscriptions),
+            crc=zlib.crc32(delivery.body),
+        )
+        if node.on_delivery is not None:
+            node.on_delivery(delivery)
+
+    def _close(self, link: LinkId) -> None:
+        """One side closes; the other hears of it after all that was sent before."""
+        end = self._ends.get(link)
+        if end is None:
+            return
+        self._forget(end)
+        peer = end.peer
+        if peer is not None and peer.is_open:
+            arrival = max(self.now + peer.delay, peer.last_arrival)
+            self.at(arrival, self._hear_of_close, peer)
+
+    def _hear_of_close(self, end: _End) -> None:
+        if end.is_open:
+            self._forget(end)
+            self._tell(end.node, LinkClosed(end.link, "closed by the other side"))
+
+    def _forget(self, end: _End) -> None:
+        end.is_open = False
+        self._ends.pop(end.link, None)
+
+    def _stop(self, node: Node, reason: str) -> None:
+        node.stopped = reason
+        self._note(f"{node.name}: stops, {reason}")
+        for end in [end for end in self._ends.values() if end.node is node]:
+            self._close(end.link)
+
+    def _note(self, text: str) -> None:
+        if self._is_traced:
+            self.trace.append(f"{self.now:10.6f}  {text}")
+
+    # --- the record ---------------------------------------------------------------------------
+
+    def records(self) -> list[Record]:
+        """Everything that was recorded, node by node."""
+        return [record for node in self.nodes.values() for record in node.history.records]
+
+
+def _refuse(effect: NoReturn) -> NoReturn:
+    assert_never(effect)

@@ -1,0 +1,405 @@
+"""Frames and messages: what is written can be read, and nothing else does harm."""
+
+import contextlib
+import struct
+import tracemalloc
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgpack import Packer
+
+from broker.codec import FrameDecoder, decode_content, encode, encode_content
+from broker.errors import RemoteProtocolError
+from broker.limits import DEFAULT_LIMITS, Limits
+from broker.messages import (
+    MESSAGE_TYPES,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Hello,
+    Join,
+    Message,
+    Neighbourhood,
+    NodeKind,
+    Progress,
+    Publish,
+    Subscribe,
+)
+from faulttol.neighbourhood import TopologyLink
+from routing.ids import NodeId, OperationId, SubscriptionId
+from routing.values import ContentError
+
+pack = Packer().pack
+
+names = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=40).map(NodeId)
+texts = st.text(max_size=60)
+counts = st.integers(0, 2**64 - 1)
+links = st.builds(
+    TopologyLink, child=names, parent=names, kind=texts, incarnation=counts, address=texts
+)
+FIELDS: dict[Any, st.SearchStrategy[Any]] = {
+    NodeId: names,
+    int: counts,
+    bytes: st.binary(max_size=300),
+    bool: st.booleans(),
+    TopologyLink: links,
+    tuple[TopologyLink, ...]: st.lists(links, max_size=5).map(tuple),
+    tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
+}
+
+
+def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
+    if hint in FIELDS:
+        return FIELDS[hint]
+    if getattr(hint, "__supertype__", hint) is str:
+        return texts
+    return st.sampled_from(hint)
+
+
+def messages_of(declaration: type[Message]) -> st.SearchStrategy[Message]:
+    fields = [field for field in attrs.fields(declaration) if field.name != "frame"]
+    return st.builds(declaration, **{field.name: strategy_of(field.type) for field in fields})
+
+
+messages = st.one_of([messages_of(declaration) for declaration in MESSAGE_TYPES.values()])
+
+
+def publication(**changes: Any) -> Publish:
+    fields = {
+        "publisher": "alice",
+        "incarnation": 1,
+        "seq": 7,
+        "flags": 0,
+        "content": encode_content({"price": 101.5}),
+        "body": b"body",
+    }
+    return Publish(**{**fields, **changes})
+
+
+def frame_of(payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload)) + payload
+
+
+def refusal_of(data: bytes, limits: Limits = DEFAULT_LIMITS) -> str:
+    with pytest.raises(RemoteProtocolError) as caught:
+        FrameDecoder(limits).feed(data)
+    return str(caught.value)
+
+
+# What is written can be read
+
+
+@given(st.lists(messages, min_size=1, max_size=4), st.data())
+def test_decoding_inverts_encoding_however_the_bytes_are_split(
+    sent: list[Message], data: st.DataObject
+) -> None:
+    stream = b"".join(encode(message) for message in sent)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    decoder = FrameDecoder()
+
+    received: list[Message] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        received += decoder.feed(stream[start:end])
+
+    assert received == sent
+
+
+@given(messages)
+def test_a_message_is_complete_with_its_last_byte_and_not_before(message: Message) -> None:
+    frame = encode(message)
+    decoder = FrameDecoder()
+
+    received = [decoder.feed(frame[at : at + 1]) for at in range(len(frame))]
+
+    assert received == [[]] * (len(frame) - 1) + [[message]]
+
+
+def test_a_publication_keeps_the_bytes_it_came_in() -> None:
+    """So that a broker passes it on without encoding it again."""
+    frame = encode(publication())
+
+    (received,) = FrameDecoder().feed(frame)
+
+    assert isinstance(received, Publish)
+    assert received.frame == frame
+    assert encode(received) is received.frame
+
+
+def test_a_publication_is_encoded_once() -> None:
+    message = publication()
+
+    assert encode(message) is encode(message)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 10, 64 << 10, 1 << 19])
+def test_small_and_large_publications_are_read_alike(size: int) -> None:
+    message = publication(body=b"x" * size)
+
+    (received,) = FrameDecoder().feed(encode(message))
+
+    assert received == message
+    assert isinstance(received, Publish)
+    assert received.frame == message.frame
+
+
+def test_every_type_has_a_number_of_its_own_on_the_wire() -> None:
+    assert encode(Heartbeat())[4:] == b"\x91\x03"
+    assert encode(Progress(5, 300))[4:] == b"\x93\x02\x05\xcd\x01\x2c"
+
+
+# Limits
+
+
+def test_a_frame_over_the_limit_is_refused_by_its_first_bytes() -> None:
+    assert (
+        refusal_of(struct.pack(">IBB", 70123, 0x97, 1), Limits(frame_bytes_max=65536))
+        == "frame of 70123 bytes, at most 65536 allowed"
+    )
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_a_frame_without_a_message_is_refused(length: int) -> None:
+    assert refusal_of(struct.pack(">I", length) + b"\x91\x03") == (
+        f"frame of {length} bytes, at least 2 expected"
+    )
+
+
+HELLO = Hello(
+    version=1,
+    node=NodeId("b1"),
+    kind=NodeKind.BROKER,
+    incarnation=1,
+    address="127.0.0.1:5000",
+    peer_incarnation=0,
+    received=0,
+)
+SUBSCRIBE = Subscribe(
+    operation=OperationId("o"),
+    subscription=SubscriptionId("s"),
+    client=NodeId("c"),
+    filter="price > 1",
+    ordered=True,
+    path=(NodeId("c"),),
+)
+SMALL = Limits(
+    name_chars_max=8, filter_chars_max=16, path_nodes_max=2, content_bytes_max=20, text_chars_max=32
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (publication(publisher="p" * 9), "Publish.publisher of 9 characters, at most 8 allowed"),
+        (publication(content=b"c" * 21), "Publish.content of 21 bytes, at most 20 allowed"),
+        (
+            attrs.evolve(HELLO, node=NodeId("n" * 9)),
+            "Hello.node of 9 characters, at most 8 allowed",
+        ),
+        (
+            attrs.evolve(HELLO, address="a" * 33),
+            "Hello.address of 33 characters, at most 32 allowed",
+        ),
+        (
+            attrs.evolve(SUBSCRIBE, filter="f" * 17),
+            "Subscribe.filter of 17 characters, at most 16 allowed",
+        ),
+        (
+            attrs.evolve(SUBSCRIBE, path=(NodeId("a"), NodeId("b"), NodeId("c"))),
+            "Subscribe.path of 3 nodes, at most 2 allowed",
+        ),
+        (
+            attrs.evolve(SUBSCRIBE, path=(NodeId("a"), NodeId("b" * 9))),
+            "Subscribe.path of 9 characters, at most 8 allowed",
+        ),
+    ],
+)
+def test_a_field_over_its_limit_is_refused_with_both_figures(message: Message, reason: str) -> None:
+    assert refusal_of(encode(message), SMALL) == reason
+
+
+# Types
+
+
+@pytest.mark.parametrize(
+    ("elements", "reason"),
+    [
+        ([99], "message of type 99, expected one of 1 to 17"),
+        ([2, 1], "Progress: header 0x92, expected an array of 3 elements"),
+        ([2, 1, 2, 3], "Progress: header 0x94, expected an array of 3 elements"),
+        ([2, True, 0], "Progress.received: found bool, expected int"),
+        ([2, -1, 0], "Progress.received: -1, expected no negative number"),
+        ([2, None, 0], "Progress.received: found NoneType, expected int"),
+        ([6, "sulking", ""], "Goodbye.code: 'sulking', expected one of left, "),
+        ([1, 5, 1, 1, 0, b"", b""], "Publish.publisher: found int, expected str"),
+        ([1, "", 1, 1, 0, b"", b""], "Publish.publisher: '', expected printable characters"),
+        ([1, "a\n", 1, 1, 0, b"", b""], "Publish.publisher: 'a\\n', expected printable"),
+        ([1, "a", 1, -1, 0, b"", b""], "Publish.seq: -1, expected no negative number"),
+        ([1, "a", 1, 1.0, 0, b"", b""], "Publish.seq: found float, expected int"),
+        ([1, "a", 1, 1, 0, "", b""], "Publish.content: found str, expected bytes"),
+        ([1, "a", 1, 1, 0, b"", []], "Publish.body: found list, expected bytes"),
+        ([9, [["c", "p", "broker", 1]]], "Neighbourhood.links: 4 fields of TopologyLink, expected"),
+        ([9, [["c", "p", "broker", "1", ""]]], "Neighbourhood.links.incarnation: found str"),
+    ],
+)
+def test_a_field_of_another_type_is_refused_by_name(elements: list[Any], reason: str) -> None:
+    assert refusal_of(frame_of(pack(elements))).startswith(reason)
+
+
+def test_bytes_after_the_last_field_are_refused() -> None:
+    assert refusal_of(frame_of(pack([3]) + b"\x00")) == "Heartbeat: 1 bytes after the last field"
+    assert refusal_of(frame_of(encode(publication())[4:] + b"\x00\x00")) == (
+        "Publish: 2 bytes after the last field"
+    )
+
+
+def test_text_that_is_not_utf_8_is_refused() -> None:
+    assert refusal_of(frame_of(b"\x93\x06\xa4left\xa1\xff")).startswith("Goodbye: not msgpack")
+
+
+# Whatever comes
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_refused_or_waited_for_and_nothing_else(garbage: bytes) -> None:
+    for data in (garbage, frame_of(garbage), frame_of(b"\x97\x01" + garbage)):
+        with contextlib.suppress(RemoteProtocolError):
+            FrameDecoder().feed(data)
+
+
+@given(messages, st.data())
+def test_a_damaged_message_is_refused_or_still_a_message(
+    message: Message, data: st.DataObject
+) -> None:
+    frame = bytearray(encode(message))
+    for _ in range(data.draw(st.integers(1, 3))):
+        frame[data.draw(st.integers(4, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        received = FrameDecoder().feed(bytes(frame))
+    except RemoteProtocolError:
+        return
+
+    # Publications are read in two ways; any message that passes can be written and read again.
+    assert [FrameDecoder().feed(encode(attrs.evolve(m)))[0] for m in received] == received
+
+
+def nested(depth: int, *, header: bytes = b"\x91") -> bytes:
+    return header * depth
+
+
+HOSTILE = {
+    "a length of four gigabytes": b"\xff\xff\xff\xff\x97\x01",
+    "an array of four billion": frame_of(b"\x92\x09\xdd\xff\xff\xff\xff"),
+    "a path of four billion": frame_of(
+        b"\x97\x0c" + b"\xa1o\xa1s\xa1c\xa1f\xc3\xdd\xff\xff\xff\xff"
+    ),
+    "a string of four gigabytes": frame_of(b"\x97\x01\xdb\xff\xff\xff\xff"),
+    "a body of four gigabytes": frame_of(b"\x97\x01\xa1a\x01\x01\x00\xc4\x00\xc6\xff\xff\xff\xff"),
+    "a map of four billion": frame_of(b"\x97\x01\xdf\xff\xff\xff\xff"),
+    "an extension": frame_of(b"\x93\x02\xc7\x00\x01\x00"),
+    "deep arrays in a publication": frame_of(b"\x97\x01" + nested(60_000)),
+    "deep arrays that are wide": frame_of(b"\x97\x01" + nested(1_000, header=b"\x97")),
+    "deep arrays in a large publication": frame_of(b"\x97\x01" + nested(1_000_000)),
+    "many small arrays": frame_of(b"\x97\x01\x97" + b"\x97" + b"\x91\xc0" * 30_000),
+    "deep links": frame_of(b"\x92\x09" + nested(1_000_000)),
+    "deep maps": frame_of(b"\x92\x09" + nested(1_000_000, header=b"\x81")),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_bytes_cost_little_more_than_their_length(data: bytes) -> None:
+    refusal_of(data)  # once before, so that what is made only once is not counted
+
+    tracemalloc.start()
+    refusal_of(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 4 * len(data) + (2 << 20)
+
+
+def test_a_large_frame_that_trickles_in_is_kept_once() -> None:
+    frame = encode(publication(body=b"x" * 500_000))
+    decoder = FrameDecoder()
+
+    tracemalloc.start()
+    for at in range(0, len(frame) - 1, 100):
+        assert decoder.feed(frame[at : min(at + 100, len(frame) - 1)]) == []
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert kept < 700_000
+    assert len(decoder.feed(frame[-1:])) == 1
+
+
+# Contents
+
+values = st.one_of(
+    st.text(max_size=20),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.booleans(),
+)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=20), values, max_size=8))
+def test_decoding_a_content_inverts_encoding_it(content: dict[str, Any]) -> None:
+    decoded = decode_content(encode_content(content))
+
+    assert decoded == content
+    assert [type(value) for value in decoded.values()] == [type(v) for v in content.values()]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ([1], "content: not msgpack as expected: 1 exceeds max_array_len(0)"),
+        ("text", "content: found str, expected a map"),
+        ({"a": None}, "content: attribute 'a': found a value of type NoneType"),
+        ({"a": {"b": 1}}, "content: attribute 'a': found a value of type dict"),
+        ({"": 1}, "content: attribute name '': expected a string that is not empty"),
+        ({"a": 2**63}, "content: attribute 'a': found 9223372036854775808, expected an integer"),
+        ({"a": float("nan")}, "content: attribute 'a': found NaN"),
+        ({b"a": 1}, "content: attribute name b'a'"),
+        ({"a": [1]}, "content: not msgpack as expected: 1 exceeds max_array_len(0)"),
+        ({str(n): n for n in range(65)}, "content: not msgpack as expected: 65 exceeds"),
+    ],
+)
+def test_what_is_no_content_is_refused_with_a_reason(content: Any, reason: str) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        decode_content(pack(content))
+
+    assert str(caught.value).startswith(reason)
+
+
+@given(st.binary(max_size=100))
+def test_garbage_for_a_content_is_refused_and_nothing_else(garbage: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        decode_content(garbage)
+
+
+def test_a_content_over_the_limits_cannot_be_encoded() -> None:
+    with pytest.raises(ContentError, match="content of 65 attributes, at most 64 allowed"):
+        encode_content({str(n): n for n in range(65)})
+    with pytest.raises(ContentError, match="content of 20006 bytes, at most 16384 allowed"):
+        encode_content({"a": "x" * 20_000})
+
+
+def test_a_goodbye_tells_its_code_by_name() -> None:
+    (received,) = FrameDecoder().feed(encode(Goodbye(code=GoodbyeCode.ISOLATED, reason="slow")))
+
+    assert received == Goodbye(code=GoodbyeCode.ISOLATED, reason="slow")
+
+
+def test_messages_about_topology_carry_whole_links() -> None:
+    link = TopologyLink(
+        child=NodeId("b2"), parent=NodeId("b1"), kind="broker", incarnation=3, address="h:1"
+    )
+    sent: list[Message] = [
+        Join(operation=OperationId("o"), link=link, distance=2),
+        Neighbourhood(links=(link, link)),
+    ]
+
+    assert FrameDecoder().feed(b"".join(encode(message) for message in sent)) == sent

@@ -1,0 +1,231 @@
+"""Every message in every state: what is legal is taken in, what is not closes that link alone."""
+
+import pytest
+
+from broker.core import BrokerCore
+from broker.effects import CloseLink, Effect
+from broker.inputs import LinkId, LinkOpened, MessagesReceived
+from broker.link_states import LEGAL, LinkState
+from broker.messages import (
+    MESSAGE_TYPES,
+    PROTOCOL_VERSION,
+    Advertise,
+    Confirm,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Hello,
+    Join,
+    Leave,
+    Message,
+    Neighbourhood,
+    NodeKind,
+    Progress,
+    Publish,
+    RefusalCode,
+    Refuse,
+    StatusReply,
+    StatusRequest,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Welcome,
+)
+from faulttol.neighbourhood import TopologyLink
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+
+LINK = LinkId(1)
+PEER = NodeId("peer")
+OPERATION = OperationId("peer#1.7")
+
+
+def hello(kind: NodeKind) -> Hello:
+    return Hello(
+        version=PROTOCOL_VERSION,
+        node=PEER,
+        kind=kind,
+        incarnation=1,
+        address="peer",
+        peer_incarnation=0,
+        received=0,
+    )
+
+
+def welcome() -> Welcome:
+    return Welcome(
+        node=PEER,
+        incarnation=1,
+        ordering="fifo",
+        policy="filter",
+        delta=1,
+        resumed=False,
+        received=0,
+    )
+
+
+def join(child: NodeId, parent: str, kind: str, distance: int) -> Join:
+    link = TopologyLink(child=child, parent=NodeId(parent), kind=kind, incarnation=1, address="")
+    return Join(operation=OPERATION, link=link, distance=distance)
+
+
+SAMPLES: tuple[Message, ...] = (
+    hello(NodeKind.CLIENT),
+    welcome(),
+    Goodbye(code=GoodbyeCode.LEFT, reason="enough"),
+    Heartbeat(),
+    join(NodeId("other"), "peer", "broker", 1),
+    Leave(operation=OPERATION, node=NodeId("other"), distance=1),
+    Neighbourhood(links=()),
+    Advertise(
+        operation=OPERATION,
+        advertisement=AdvertisementId("peer/1"),
+        client=PEER,
+        filter="TRUE",
+        path=(PEER,),
+    ),
+    Unadvertise(operation=OPERATION, advertisement=AdvertisementId("peer/1")),
+    Subscribe(
+        operation=OPERATION,
+        subscription=SubscriptionId("peer/2"),
+        client=PEER,
+        filter="TRUE",
+        ordered=True,
+        path=(PEER,),
+    ),
+    Unsubscribe(operation=OPERATION, subscription=SubscriptionId("peer/2")),
+    Confirm(operation=OPERATION),
+    Refuse(operation=OPERATION, code=RefusalCode.TOO_MANY, reason="no more"),
+    Publish(PEER, 1, 1, 0, b"\x80", b""),
+    Progress(0, 0),
+    StatusRequest(),
+    StatusReply(report=b"{}"),
+)
+
+
+def broker_in(state: LinkState) -> BrokerCore:
+    """A broker that has one link, in this state."""
+    is_child = state in (LinkState.AWAITING_WELCOME, LinkState.TO_PARENT)
+    core = BrokerCore(NodeId("here"), 1, join="peer" if is_child else None)
+    core.start(0.0)
+    core.step(0.0, LinkOpened(LINK, "peer" if is_child else ""))
+    match state:
+        case LinkState.TO_PARENT:
+            core.step(0.0, MessagesReceived(LINK, [welcome()]))
+        case LinkState.TO_CHILD:
+            joining = join(PEER, "here", "broker", 0)
+            core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.BROKER), joining]))
+        case LinkState.TO_CLIENT:
+            joining = join(PEER, "here", "client", 0)
+            advertise = Advertise(
+                operation=OPERATION,
+                advertisement=AdvertisementId("peer/0"),
+                client=PEER,
+                filter="TRUE",
+                path=(PEER,),
+            )
+            core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.CLIENT), joining, advertise]))
+        case LinkState.TO_MONITOR:
+            core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.MONITOR)]))
+    return core
+
+
+def closing(effects: list[Effect]) -> CloseLink | None:
+    return next((effect for effect in effects if isinstance(effect, CloseLink)), None)
+
+
+def test_there_is_a_sample_of_every_message() -> None:
+    assert {type(sample) for sample in SAMPLES} == set(MESSAGE_TYPES.values())
+
+
+@pytest.mark.parametrize("state", LinkState)
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
+def test_every_message_in_every_state(state: LinkState, message: Message) -> None:
+    core = broker_in(state)
+    effects = core.step(1.0, MessagesReceived(LINK, [message]))
+    closed = closing(effects)
+
+    if type(message) in LEGAL[state]:
+        assert closed is None or closed.code is not GoodbyeCode.PROTOCOL
+    else:
+        assert closed is not None
+        assert closed.code is GoodbyeCode.PROTOCOL
+        assert f"{type(message).__name__} is not expected" in closed.reason
+        assert core.kind_of(LINK) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (join(NodeId("other"), "here", "broker", 0), "peer lets other join here"),
+        (Leave(operation=OPERATION, node=NodeId("other"), distance=0), "peer lets other leave"),
+        (Progress(1, 0), "1 publications confirmed, between 0 and 0 expected"),
+        (
+            Advertise(
+                operation=OPERATION,
+                advertisement=AdvertisementId("x"),
+                client=PEER,
+                filter="x >",
+                path=(PEER,),
+            ),
+            "x of peer",
+        ),
+        (
+            Subscribe(
+                operation=OPERATION,
+                subscription=SubscriptionId("x"),
+                client=PEER,
+                filter="TRUE",
+                ordered=True,
+                path=(NodeId("elsewhere"),),
+            ),
+            "x of peer came by",
+        ),
+    ],
+)
+def test_a_neighbour_that_breaks_a_rule_is_told_which(message: Message, reason: str) -> None:
+    core = broker_in(LinkState.TO_CHILD)
+    closed = closing(core.step(1.0, MessagesReceived(LINK, [message])))
+
+    assert closed is not None
+    assert reason in closed.reason
+    assert core.statistics().protocol_errors == 1
+
+
+def test_a_greeting_in_another_version_is_refused() -> None:
+    core = broker_in(LinkState.AWAITING_HELLO)
+    old = Hello(
+        version=99,
+        node=PEER,
+        kind=NodeKind.CLIENT,
+        incarnation=1,
+        address="",
+        peer_incarnation=0,
+        received=0,
+    )
+    closed = closing(core.step(1.0, MessagesReceived(LINK, [old])))
+
+    assert closed is not None
+    assert closed.reason == f"protocol version 99, {PROTOCOL_VERSION} expected"
+
+
+def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
+    core = broker_in(LinkState.TO_CLIENT)
+    other = LinkId(2)
+    thief = Hello(
+        version=PROTOCOL_VERSION,
+        node=NodeId("thief"),
+        kind=NodeKind.CLIENT,
+        incarnation=1,
+        address="",
+        peer_incarnation=0,
+        received=0,
+    )
+    core.step(1.0, LinkOpened(other))
+    core.step(1.0, MessagesReceived(other, [thief]))
+    core.step(1.0, MessagesReceived(other, [join(NodeId("thief"), "here", "client", 0)]))
+    withdraw = Unadvertise(operation=OPERATION, advertisement=AdvertisementId("peer/0"))
+    closed = closing(core.step(1.0, MessagesReceived(other, [withdraw])))
+
+    assert closed is not None
+    assert closed.reason == "thief withdraws peer/0, which is not its own"
+    assert len(core.advertisements) == 1

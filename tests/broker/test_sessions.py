@@ -1,0 +1,213 @@
+"""Connections come and go; a session survives them as long as both sides remember it."""
+
+import attrs
+import pytest
+
+from broker.client_core import ClientState
+from broker.limits import Limits
+from broker.messages import GoodbyeCode
+from broker.sim.world import SIMULATED_LIMITS
+from routing.ids import NodeId
+from tests.conversation import Client, Conversation
+
+
+def ticker_and_reader(overlay: Conversation) -> tuple[Client, Client]:
+    overlay.brokers("b1", b2="b1")
+    ticker = overlay.client("ticker", at="b2")
+    ticker.advertises("TRUE")
+    reader = overlay.client("reader", at="b1")
+    reader.subscribes("TRUE")
+    overlay.settle()
+    return ticker, reader
+
+
+@pytest.mark.parametrize("cut", [("ticker", "b2"), ("reader", "b1"), ("b2", "b1"), ("b1", "b2")])
+@pytest.mark.parametrize("moment", [0.0, 0.0005, 0.0015, 0.0025, 0.0035, 0.0045, 0.0055])
+def test_a_connection_cut_at_any_moment_costs_nothing(cut: tuple[str, str], moment: float) -> None:
+    overlay = Conversation()
+    ticker, reader = ticker_and_reader(overlay)
+    ticker.publishes(x=1, urgent=True)
+    overlay.settle(moment)
+    ticker.publishes(x=2, urgent=True)
+    assert overlay.world.break_link(NodeId(cut[0]), NodeId(cut[1]))
+    ticker.publishes(x=3, urgent=True)
+    overlay.settle(2.0)
+
+    assert reader.received == ["ticker:1", "ticker:2", "ticker:3"]
+    assert ticker.core.unconfirmed == 0
+    assert all(overlay.broker(name).unfinished() == [] for name in ("b1", "b2"))
+    assert overlay.judge().is_clean
+
+
+def test_calls_made_while_disconnected_are_answered_later() -> None:
+    overlay = Conversation()
+    ticker, reader = ticker_and_reader(overlay)
+    overlay.world.break_link(NodeId("reader"), NodeId("b1"))
+    overlay.settle(0.002)
+    assert reader.core.state is ClientState.RECONNECTING
+    reader.subscribes("x = 1")
+    ticker.publishes(x=1)
+    overlay.settle()
+
+    assert len(reader.answered) == 2
+    assert reader.received == ["ticker:1"]
+
+
+def away(overlay: Conversation, name: str, broker: str, seconds: float) -> None:
+    """Take a client off the net for so long: every connection it makes is cut at once."""
+    world = overlay.world
+    until = world.now + seconds
+    while world.now < until:
+        world.break_link(NodeId(name), NodeId(broker))
+        overlay.settle(0.0005)
+
+
+def test_a_subscriber_away_for_too_long_begins_anew() -> None:
+    limits = attrs.evolve(SIMULATED_LIMITS, heartbeat_interval_s=0.1, resume_timeout_s=0.5)
+    overlay = Conversation(limits=limits)
+    ticker, reader = ticker_and_reader(overlay)
+    away(overlay, "reader", "b1", 0.2)
+    ticker.publishes(x=1)
+    away(overlay, "reader", "b1", 1.0)
+    overlay.settle(3.0)
+    assert reader.core.state is ClientState.READY
+    ticker.publishes(x=2)
+    overlay.settle()
+
+    assert reader.received == ["ticker:2"]
+    skipped = [r for r in overlay.world.records() if r["kind"] == "skipped"]
+    assert [(r["publisher"], r["seq"], r["subscriber"]) for r in skipped] == [
+        ("ticker", 1, "reader")
+    ]
+    assert ticker.core.unconfirmed == 0, "nobody waits for a subscriber that is gone"
+    assert overlay.judge().is_clean
+
+
+def test_a_publisher_away_for_too_long_sends_again_what_was_not_confirmed() -> None:
+    limits = attrs.evolve(SIMULATED_LIMITS, heartbeat_interval_s=0.1, resume_timeout_s=0.5)
+    overlay = Conversation(limits=limits)
+    ticker, reader = ticker_and_reader(overlay)
+    ticker.publishes(x=1)
+    overlay.settle(0.0012)  # it has reached the broker, and its confirmation will not come back
+    away(overlay, "ticker", "b2", 1.0)
+    ticker.publishes(x=2)
+    away(overlay, "ticker", "b2", 0.5)
+    overlay.settle(3.0)
+
+    assert reader.received == ["ticker:1", "ticker:2"]
+    assert ticker.core.unconfirmed == 0
+    assert overlay.judge().is_clean
+
+
+def test_a_newer_incarnation_takes_the_place_of_an_older_one() -> None:
+    overlay = Conversation()
+    _, old = ticker_and_reader(overlay)
+    new = overlay.client("reader", at="b1", incarnation=2)
+    overlay.settle()
+
+    assert old.node.stopped is not None
+    assert "replaced by incarnation 2" in old.node.stopped
+    assert new.core.state is ClientState.READY
+    assert len(overlay.broker("b1").subscriptions) == 0
+
+
+def test_a_name_cannot_be_taken_twice() -> None:
+    overlay = Conversation()
+    _, reader = ticker_and_reader(overlay)
+    other = overlay.client("reader", at="b1")
+    overlay.settle()
+
+    assert other.node.stopped is not None
+    assert "the name reader is taken" in other.node.stopped
+    assert reader.core.state is ClientState.READY
+
+
+def test_a_subscriber_that_confirms_nothing_is_isolated_and_nobody_else() -> None:
+    limits = attrs.evolve(
+        SIMULATED_LIMITS,
+        heartbeat_interval_s=0.1,
+        stall_timeout_s=1.0,
+        heartbeat_timeout_s=10.0,
+    )
+    overlay = Conversation(limits=limits)
+    ticker, reader = ticker_and_reader(overlay)
+    stuck = overlay.client("stuck", at="b1")
+    stuck.subscribes("TRUE")
+    overlay.settle()
+    stuck.core.step = lambda now, happened: None  # type: ignore[method-assign]
+    ticker.publishes(x=1)
+    overlay.settle(0.5)
+    assert reader.received == ["ticker:1"]
+    assert ticker.core.unconfirmed == 1
+    overlay.settle(2.0)
+
+    assert "stuck" not in overlay.broker("b1").below
+    assert overlay.broker("b1").statistics().clients_isolated == 1
+    assert ticker.core.unconfirmed == 0
+    assert any("none confirmed for 1 s" in line for line in overlay.world.trace)
+
+
+def test_a_broker_that_stops_finishes_what_it_accepted() -> None:
+    overlay = Conversation()
+    ticker, reader = ticker_and_reader(overlay)
+    for x in range(20):
+        ticker.publishes(x=x)
+    overlay.settle(0.0015)  # all of them are at b2, none at b1
+    overlay.world.stop(overlay.world.nodes[NodeId("b2")])
+    overlay.settle()
+
+    assert overlay.world.nodes[NodeId("b2")].stopped == "stopped"
+    assert len(reader.received) == 20
+    assert [r["seq"] for r in overlay.world.records() if r["kind"] == "confirmed"] == list(
+        range(1, 21)
+    )
+    assert [link.child for link in overlay.broker("b1").neighbourhood] == ["reader"]
+
+
+def test_a_broker_that_cannot_finish_stops_all_the_same() -> None:
+    limits = attrs.evolve(SIMULATED_LIMITS, drain_timeout_s=2.0)
+    overlay = Conversation(limits=limits)
+    ticker, reader = ticker_and_reader(overlay)
+    reader.core.step = lambda now, happened: None  # type: ignore[method-assign]
+    ticker.publishes(x=1)
+    overlay.settle(0.1)
+    overlay.world.stop(overlay.world.nodes[NodeId("b2")])
+    overlay.settle(1.0)
+    assert overlay.world.nodes[NodeId("b2")].stopped is None
+    overlay.settle(2.0)
+
+    assert overlay.world.nodes[NodeId("b2")].stopped == "stopped"
+    assert any("stopped before everything was stable" in line for line in overlay.world.trace)
+
+
+def test_a_client_without_any_broker_says_so() -> None:
+    overlay = Conversation()
+    overlay.brokers("b1")
+    lost = overlay.client("lost", at="nowhere")
+
+    assert lost.node.stopped == "no broker at nowhere: connection refused"
+
+
+def test_what_was_published_and_not_confirmed_is_reported_at_the_end() -> None:
+    overlay = Conversation()
+    ticker, reader = ticker_and_reader(overlay)
+    reader.core.step = lambda now, happened: None  # type: ignore[method-assign]
+    ticker.publishes(x=1)
+    overlay.settle()
+    overlay.world.stop(ticker.node)
+    overlay.settle()
+
+    skipped = [r for r in overlay.world.records() if r["kind"] == "skipped"]
+    assert [(r["publisher"], r["seq"], r["node"]) for r in skipped] == [("ticker", 1, "ticker")]
+
+
+def test_a_silent_peer_is_given_up() -> None:
+    limits = Limits(heartbeat_interval_s=1.0, heartbeat_timeout_s=3.0)
+    overlay = Conversation(limits=limits)
+    _, reader = ticker_and_reader(overlay)
+    overlay.settle(10.0)
+    assert reader.core.state is ClientState.READY, "heartbeats keep a quiet link alive"
+    reader.core.step = lambda now, happened: None  # type: ignore[method-assign]
+    overlay.settle(5.0)
+
+    assert any(GoodbyeCode.TIMEOUT.value in line for line in overlay.world.trace)

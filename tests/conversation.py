@@ -1,0 +1,114 @@
+"""Conversations: real cores joined in the simulator, without randomness, for tests to talk to.
+
+overlay = Conversation()
+overlay.brokers("b1", b2="b1")
+alice = overlay.client("alice", at="b2")
+alice.subscribes("price > 10")
+bob = overlay.client("bob", at="b1")
+bob.advertises("TRUE")
+bob.publishes(price=12)
+overlay.settle()
+
+assert alice.received == ["bob:1"]
+"""
+
+from typing import Any
+
+from broker.client_core import ClientCore
+from broker.core import BrokerCore
+from broker.effects import Delivery, Refusal
+from broker.limits import Limits
+from broker.sim.world import SIMULATED_LIMITS, Node, World
+from faulttol.guarantees import Report, check
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.values import Value
+
+LINK_DELAY_S = 0.001
+
+
+class Client:
+    """A client, told what to do in the present tense."""
+
+    def __init__(self, world: World, node: Node) -> None:
+        self._world = world
+        self.node = node
+        assert isinstance(node.core, ClientCore)
+        self.core = node.core
+        self.deliveries: list[Delivery] = []
+        self.refusals: list[Refusal] = []
+        self.answered: list[OperationId] = []
+        node.on_delivery = self.deliveries.append
+
+    @property
+    def received(self) -> list[str]:
+        """What was delivered, in order, as publisher:seq."""
+        return [f"{delivery.publisher}:{delivery.seq}" for delivery in self.deliveries]
+
+    def subscribes(self, filter_text: str) -> SubscriptionId:
+        subscription, operation = self.core.subscribe(self._world.now, filter_text)
+        self._expect(operation)
+        return subscription
+
+    def unsubscribes(self, subscription: SubscriptionId) -> None:
+        self._expect(self.core.unsubscribe(self._world.now, subscription))
+
+    def advertises(self, filter_text: str) -> AdvertisementId:
+        advertisement, operation = self.core.advertise(self._world.now, filter_text)
+        self._expect(operation)
+        return advertisement
+
+    def unadvertises(self, advertisement: AdvertisementId) -> None:
+        self._expect(self.core.unadvertise(self._world.now, advertisement))
+
+    def publishes(self, body: bytes = b"", *, urgent: bool = False, **content: Value) -> int:
+        seq = self.core.publish(self._world.now, content, body, urgent=urgent)
+        self._world.carry_out_calls(self.node)
+        return seq
+
+    def leaves(self) -> None:
+        self.core.leave(self._world.now)
+        self._world.carry_out_calls(self.node)
+
+    def _expect(self, operation: OperationId) -> None:
+        def outcome(refusal: Refusal | None) -> None:
+            self.answered.append(operation)
+            if refusal is not None:
+                self.refusals.append(refusal)
+
+        self.node.outcomes[operation] = outcome
+        self._world.carry_out_calls(self.node)
+
+
+class Conversation:
+    """An overlay whose links all take a millisecond, and in which nothing is left to chance."""
+
+    def __init__(self, *, limits: Limits = SIMULATED_LIMITS, **settings: Any) -> None:
+        self.world = World(
+            0, limits=limits, delay_s=(LINK_DELAY_S, LINK_DELAY_S), jitter=0.0, is_traced=True
+        )
+        self._settings = settings
+
+    def brokers(self, root: str, **join_points: str) -> None:
+        """Start the root, and every other broker at its join point; wait until all are there."""
+        self.world.add_broker(NodeId(root), None, **self._settings)
+        for name, join_point in join_points.items():
+            self.world.add_broker(NodeId(name), NodeId(join_point), **self._settings)
+            self.settle()
+
+    def client(self, name: str, *, at: str, incarnation: int = 1) -> Client:
+        """Start a client and wait until it has joined."""
+        node = self.world.add_client(NodeId(name), NodeId(at), incarnation=incarnation)
+        self.settle()
+        return Client(self.world, node)
+
+    def broker(self, name: str) -> BrokerCore:
+        core = self.world.nodes[NodeId(name)].core
+        assert isinstance(core, BrokerCore)
+        return core
+
+    def settle(self, seconds: float = 1.0) -> None:
+        """Let everything happen that is due; a second is an age for links of a millisecond."""
+        self.world.run(until=self.world.now + seconds)
+
+    def judge(self, ordering: str = "fifo") -> Report:
+        return check(self.world.records(), ordering=ordering, delta=1)
