@@ -8,6 +8,7 @@ different kinds is neither true nor false but unknown, so that NOT cannot turn i
 import re
 from collections.abc import Mapping
 from enum import IntEnum
+from math import isfinite
 from typing import Final
 
 from routing.errors import ContentError
@@ -71,9 +72,10 @@ def check_content(content: Content) -> None:
             _check_text(f"attribute {name!r}", value)
         elif type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX:
             raise ContentError(f"attribute {name!r}: found {value}, expected an integer of 64 bits")
-        elif value != value:
+        elif type(value) is float and not isfinite(value):
+            # NaN does not equal itself, and JSON, in which histories are written, has neither.
             raise ContentError(
-                f"attribute {name!r}: found NaN, expected a number that equals itself; "
+                f"attribute {name!r}: found {value}, expected a finite number; "
                 "to say that there is no value, leave the attribute out"
             )
 

@@ -19,6 +19,8 @@ from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value
 from topologies.builders import random_tree
 
+AWAY_S: Final = 12.0
+"""Longer than `SIMULATED_LIMITS.resume_timeout_s`, which is looked at once per tick."""
 TOPICS: Final = ("/news", "/news/sport", "/news/stocks", "/weather")
 
 
@@ -27,12 +29,14 @@ class Workload:
     """How much of everything; the defaults make a run of about ten milliseconds."""
 
     brokers: int = 7
-    publishers: int = 3
+    publishers: int = 4
     subscribers: int = 4
-    publications: int = 5
+    publications: int = 8
     """Of each publisher, at most."""
-    breaks: int = 1
+    breaks: int = 2
     """Connections that are cut, at most."""
+    absences: float = 0.05
+    """How likely it is that one client is away for so long that its session is lost."""
     duration_s: float = 0.6
     """Virtual time in which everything begins; it ends when it has ended."""
 
@@ -218,6 +222,8 @@ class RandomRun:
             world.at(self.random.uniform(0, duration), self._start, NodeId(name), actor, broker)
         for _ in range(self.random.randint(0, workload.breaks)):
             world.at(self.random.uniform(0, 2 * duration), self._break)
+        if self.random.random() < workload.absences:
+            world.at(self.random.uniform(0, 2 * duration), self._send_away)
 
     @property
     def unanswered(self) -> int:
@@ -236,3 +242,9 @@ class RandomRun:
         links = self.world.links()
         if links:
             self.world.break_link(*self.random.choice(links))
+
+    def _send_away(self) -> None:
+        if self.actors:
+            actor = self.random.choice(self.actors)
+            if actor.core.broker is not None:
+                self.world.take_off_the_net(actor.node.name, actor.core.broker, AWAY_S)

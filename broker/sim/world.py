@@ -109,6 +109,8 @@ class World:
         self.nodes: dict[NodeId, Node] = {}
         self.trace: list[str] = []
         self.messages_carried = 0
+        self.off_the_net: set[NodeId] = set()
+        """Nodes that cannot connect to anybody."""
         self._is_traced = is_traced
         self._run = run
         self._delay_s = delay_s
@@ -209,6 +211,12 @@ class World:
                 return True
         return False
 
+    def take_off_the_net(self, name: NodeId, broker: NodeId, seconds: float) -> None:
+        """Cut a client from its broker, and every attempt to come back within this time."""
+        self.off_the_net.add(name)
+        self.break_link(name, broker)
+        self.after(seconds, self.off_the_net.discard, name)
+
     def links(self) -> list[tuple[NodeId, NodeId]]:
         """Who is connected with whom, each pair once."""
         return [
@@ -276,7 +284,7 @@ class World:
         if node.stopped is not None:
             return
         found = self.nodes.get(address)
-        if found is None or found.stopped is not None:
+        if found is None or found.stopped is not None or node.name in self.off_the_net:
             self._tell(node, LinkFailed(address, "connection refused"))
             return
         here = _End(LinkId(next(self._link_numbers)), node, delay)

@@ -15,7 +15,7 @@ def test_every_kind_of_value_is_accepted() -> None:
             "größe": -(2**63),
             "volume": 2**63 - 1,
             "price": 1.5,
-            "limit": float("inf"),
+            "limit": 1.7e308,
             "urgent": True,
             "note": "",
         }
@@ -43,7 +43,12 @@ def test_every_kind_of_value_is_accepted() -> None:
         ),
         (
             {"a": float("nan")},
-            "attribute 'a': found NaN, expected a number that equals itself; "
+            "attribute 'a': found nan, expected a finite number; "
+            "to say that there is no value, leave the attribute out",
+        ),
+        (
+            {"a": float("-inf")},
+            "attribute 'a': found -inf, expected a finite number; "
             "to say that there is no value, leave the attribute out",
         ),
         (

@@ -1,0 +1,164 @@
+"""Random runs keep every guarantee; and broken nodes are found out by the same runs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import broker.client_core
+import broker.core
+from broker.client_core import ClientCore
+from broker.core import BrokerCore
+from broker.sim.runs import SimulatedRun, simulate
+from broker.sim.workloads import Workload
+from faulttol.history import read_run
+
+A_FEW_SEEDS = range(150)
+
+
+@pytest.mark.parametrize("ordering", ["none", "fifo"])
+@pytest.mark.parametrize("delta", [0, 1, 2])
+def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
+    for seed in A_FEW_SEEDS:
+        run = simulate(seed, ordering=ordering, delta=delta)
+        assert run.failures == [], f"seed {seed}"
+
+
+def test_a_seed_repeats_exactly() -> None:
+    first, again = (simulate(7, is_traced=True) for _ in range(2))
+
+    assert first.trace == again.trace
+    assert first.records == again.records
+    assert len(first.trace) > 100
+
+
+def test_the_workload_does_what_it_is_meant_to_do() -> None:
+    """Together the seeds see churn, cut connections, late joins and lost sessions."""
+    kinds: dict[str, int] = {}
+    lines: list[str] = []
+    for seed in A_FEW_SEEDS:
+        run = simulate(seed, is_traced=True)
+        lines.extend(run.trace)
+        for record in run.records:
+            kinds[record["kind"]] = kinds.get(record["kind"], 0) + 1
+
+    assert kinds["delivered"] > 1000
+    assert kinds["unsubscribed"] > 100
+    assert kinds["unadvertised"] > 10
+    assert kinds["skipped"] > 0
+    text = "\n".join(lines)
+    for event in ("lose their connection", "link resumed", "session lost", "stops, left"):
+        assert event in text
+
+
+def test_a_run_is_written_as_a_run_over_tcp_is(tmp_path: Any) -> None:
+    run = simulate(3)
+    run.write(tmp_path)
+    history = read_run(tmp_path)
+
+    assert history.problems == ()
+    assert history.manifest == run.manifest
+    key = ("node", "n")
+    assert sorted(history.records, key=lambda r: [r[k] for k in key]) == sorted(
+        run.records, key=lambda r: [r[k] for k in key]
+    )
+
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+
+
+def _sends_nothing_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(broker.core, "unreceived", lambda stream, received: [])
+
+
+def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
+    class Forgetful(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return default
+
+    create = ClientCore.__init__
+
+    def forgetful(self: ClientCore, *arguments: Any, **settings: Any) -> None:
+        create(self, *arguments, **settings)
+        self._last_seen = Forgetful()
+
+    patch.setattr(ClientCore, "__init__", forgetful)
+    publish = BrokerCore._on_publish
+
+    def twice(self: BrokerCore, source: Any, publication: Any) -> None:
+        self._last_seen.pop(publication.publisher, None)
+        publish(self, source, publication)
+
+    patch.setattr(BrokerCore, "_on_publish", twice)
+    patch.setattr(
+        broker.client_core,
+        "unreceived",
+        lambda stream, received: list(stream.keep()),
+    )
+
+
+def _forgets_a_hop(patch: pytest.MonkeyPatch) -> None:
+    compute = BrokerCore._compute_route
+
+    def short(self: BrokerCore, source: Any, content: bytes) -> Any:
+        route = compute(self, source, content)
+        return broker.core._NOWHERE if len(route.down) == 2 else route
+
+    patch.setattr(BrokerCore, "_compute_route", short)
+
+
+def _delivers_what_nobody_asked_for(patch: pytest.MonkeyPatch) -> None:
+    match = ClientCore._match
+
+    def generous(self: ClientCore, encoded: bytes) -> Any:
+        content, _ = match(self, encoded)
+        return content, tuple(self._subscriptions)
+
+    patch.setattr(ClientCore, "_match", generous)
+
+
+def _swaps_the_deliveries_of_a_pair(patch: pytest.MonkeyPatch) -> None:
+    take = ClientCore.take_effects
+
+    def swapped(self: ClientCore) -> list[Any]:
+        effects = take(self)
+        held = self.__dict__.setdefault("held", [])
+        deliveries = [e for e in effects if isinstance(e, broker.client_core.Deliver)]
+        others = [e for e in effects if not isinstance(e, broker.client_core.Deliver)]
+        held.extend(deliveries)
+        if len(held) < 2:
+            return others
+        held.reverse()
+        for position, effect in enumerate(held, start=self.__dict__.get("given", 0) + 1):
+            effect.delivery.position = position
+        self.__dict__["given"] = self.__dict__.get("given", 0) + len(held)
+        released, self.__dict__["held"] = held, []
+        return [*others, *released]
+
+    patch.setattr(ClientCore, "take_effects", swapped)
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "found"),
+    [
+        (_sends_nothing_again, {"loss", "left over"}),
+        (_sends_everything_again_and_delivers_it, {"duplicate"}),
+        (_forgets_a_hop, {"loss"}),
+        (_delivers_what_nobody_asked_for, {"spurious"}),
+        (_swaps_the_deliveries_of_a_pair, {"fifo"}),
+    ],
+)
+def test_a_sabotaged_node_is_found_out(
+    sabotage: Sabotage, found: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+
+    seen: set[str] = set()
+    for seed in range(60):
+        seen |= _kinds_of_failure(simulate(seed, workload=Workload(absences=0.0)))
+    assert found <= seen
+
+
+def _kinds_of_failure(run: SimulatedRun) -> set[str]:
+    kinds = {violation.guarantee for violation in run.report.violations}
+    return kinds | ({"left over"} if run.leftovers else set())
