@@ -26,14 +26,11 @@ from broker.effects import (
     EndOperation,
     Level,
     OpenLink,
-    RecordHistory,
     Refusal,
     ReportConfirmed,
     ReportSkipped,
-    SendMessage,
     SetTimer,
     Stop,
-    WriteLog,
 )
 from broker.errors import ClosedError, NotAdvertisedError, RemoteProtocolError
 from broker.inputs import (
@@ -71,6 +68,7 @@ from broker.messages import (
     Unsubscribe,
     Welcome,
 )
+from broker.outbox import Outbox
 from faulttol import neighbourhood
 from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError, StreamAbove, Unstable, unreceived
@@ -172,7 +170,7 @@ class ClientCore:
         self._progress_at: float | None = None
         self._tick_at: float | None = None
         self._timer_at: float | None = None
-        self._effects: list[Effect] = []
+        self._outbox = Outbox()
         self._now = 0.0
 
     # --- calls ------------------------------------------------------------------------------
@@ -238,7 +236,7 @@ class ClientCore:
                 crc=zlib.crc32(body),
             )
         if self.state is ClientState.READY and self._link is not None:
-            self._effects.append(SendMessage((self._link,), publication))
+            self._outbox.send(self._link, publication)
         return seq
 
     def advertise(self, now: float, filter_text: str) -> tuple[AdvertisementId, OperationId]:
@@ -318,18 +316,17 @@ class ClientCore:
 
     def take_effects(self) -> list[Effect]:
         """What is to be done since the last call, in this order."""
-        effects, self._effects = self._effects, []
-        return effects
+        return self._outbox.take()
 
     # --- connection -------------------------------------------------------------------------
 
     def _dial(self) -> None:
         address = self._brokers[self._dialled % len(self._brokers)]
-        self._effects.append(OpenLink(address))
+        self._outbox.add(OpenLink(address))
 
     def _on_link_opened(self, link: LinkId, dialled: str) -> None:
         if self._link is not None or self.state is ClientState.CLOSED:
-            self._effects.append(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
+            self._outbox.add(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
             return
         self._link = link
         self._link_state = LinkState.AWAITING_WELCOME
@@ -345,14 +342,14 @@ class ClientCore:
                 received=self._received.count,
             )
         )
-        self._log(Level.DEBUG, "connected", address=dialled)
+        self._outbox.log(Level.DEBUG, "connected", address=dialled)
 
     def _on_link_failed(self, dialled: str, reason: str) -> None:
         self._dialled += 1
         if self.state is ClientState.CONNECTING and self._dialled >= len(self._brokers):
             self._stop(f"no broker at {', '.join(self._brokers)}: {reason}")
         else:
-            self._log(Level.WARNING, "broker not reached", address=dialled, reason=reason)
+            self._outbox.log(Level.WARNING, "broker not reached", address=dialled, reason=reason)
             self._redial_later()
 
     def _redial_later(self) -> None:
@@ -371,7 +368,7 @@ class ClientCore:
         elif self.state is ClientState.CONNECTING:
             self._on_link_failed(self._brokers[self._dialled % len(self._brokers)], reason)
         elif self.state is not ClientState.CLOSED:
-            self._log(Level.WARNING, "connection lost", broker=self.broker, reason=reason)
+            self._outbox.log(Level.WARNING, "connection lost", broker=self.broker, reason=reason)
             if self.state is ClientState.READY:
                 self.state = ClientState.RECONNECTING
                 self._lost_at = self._now
@@ -380,7 +377,9 @@ class ClientCore:
     def _on_goodbye(self, code: GoodbyeCode, reason: str) -> None:
         match code:
             case GoodbyeCode.SHUTTING_DOWN if self._link_state is LinkState.TO_PARENT:
-                self._log(Level.INFO, "broker is stopping", broker=self.broker, reason=reason)
+                self._outbox.log(
+                    Level.INFO, "broker is stopping", broker=self.broker, reason=reason
+                )
             case GoodbyeCode.REFUSED | GoodbyeCode.PROTOCOL | GoodbyeCode.ISOLATED:
                 self._stop(f"{code.value} by {self.broker or 'the broker'}: {reason}")
             case _:
@@ -389,7 +388,7 @@ class ClientCore:
     def _hang_up(self, reason: str) -> None:
         """Close the connection from this side and look for another."""
         assert self._link is not None
-        self._effects.append(CloseLink(self._link, GoodbyeCode.LEFT, reason))
+        self._outbox.add(CloseLink(self._link, GoodbyeCode.LEFT, reason))
         self._lose_link(reason)
 
     def _on_welcome(self, welcome: Welcome) -> None:
@@ -417,7 +416,7 @@ class ClientCore:
     def _begin_session(self, welcome: Welcome) -> None:
         """The broker does not know this client: join, and install again what was installed."""
         if self._session is not None:
-            self._log(Level.WARNING, "session lost", broker=welcome.node)
+            self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self._session = welcome.incarnation
         kept = [entry.publication for entry in self._sent.keep()]
         self._sent, self._received = StreamAbove(), StreamAbove()
@@ -480,7 +479,7 @@ class ClientCore:
     def _become_ready(self) -> None:
         if self.state is not ClientState.LEAVING:
             self.state = ClientState.READY
-        self._effects.append(BecomeReady())
+        self._outbox.add(BecomeReady())
 
     # --- messages ---------------------------------------------------------------------------
 
@@ -548,7 +547,7 @@ class ClientCore:
         if not subscriptions:
             return
         self._position += 1
-        self._effects.append(
+        self._outbox.add(
             Deliver(
                 Delivery(
                     publisher,
@@ -582,7 +581,7 @@ class ClientCore:
             if self._recording:
                 self._record("confirmed", publisher=self.node, seq=last)
         if last is not None:
-            self._effects.append(ReportConfirmed(last))
+            self._outbox.add(ReportConfirmed(last))
         for _ in self._received.stable_up_to(sent):
             pass
 
@@ -608,7 +607,7 @@ class ClientCore:
                     self._record_subscribed(SubscriptionId(request.subject))
             case Unsubscribe():
                 del self._subscriptions[SubscriptionId(request.subject)]
-        self._effects.append(EndOperation(operation, None))
+        self._outbox.add(EndOperation(operation, None))
 
     def _on_advertised(self, operation: OperationId, advertisement: AdvertisementId) -> None:
         interest = self._advertisements[advertisement]
@@ -638,7 +637,7 @@ class ClientCore:
                 self._restore(operation)
             case Subscribe():
                 del self._subscriptions[SubscriptionId(request.subject)]
-        self._effects.append(EndOperation(operation, refusal))
+        self._outbox.add(EndOperation(operation, refusal))
 
     # --- requests ---------------------------------------------------------------------------
 
@@ -749,7 +748,7 @@ class ClientCore:
         at = min(due)
         if self._timer_at is None or at < self._timer_at:
             self._timer_at = at
-            self._effects.append(SetTimer(at))
+            self._outbox.add(SetTimer(at))
 
     # --- small things -----------------------------------------------------------------------
 
@@ -760,11 +759,11 @@ class ClientCore:
         for entry in self._sent.keep():
             seq = entry.publication.seq
             self._record("skipped", publisher=self.node, seq=seq, subscriber=None, reason=reason)
-            self._effects.append(ReportSkipped(seq, reason))
+            self._outbox.add(ReportSkipped(seq, reason))
         if self._link is not None:
-            self._effects.append(CloseLink(self._link, GoodbyeCode.LEFT, reason))
+            self._outbox.add(CloseLink(self._link, GoodbyeCode.LEFT, reason))
             self._link = None
-        self._effects.append(Stop(reason))
+        self._outbox.add(Stop(reason))
 
     def _require_open(self) -> None:
         if self.state in (ClientState.CLOSED, ClientState.LEAVING):
@@ -780,11 +779,11 @@ class ClientCore:
 
     def _send(self, message: Message) -> None:
         assert self._link is not None
-        self._effects.append(SendMessage((self._link,), message))
+        self._outbox.send(self._link, message)
 
     def _record(self, kind: str, **fields: Any) -> None:
         if self._recording:
-            self._effects.append(RecordHistory(kind, fields))
+            self._outbox.record(kind, **fields)
 
     def _record_interest(self, kind: str, what: str, name: str, interest: _Interest) -> None:
         self._record(kind, client=self.node, **{what: name}, filter=interest.filter.sql)
@@ -808,6 +807,3 @@ class ClientCore:
             filter=interest.filter.sql,
             ordered=interest.ordered,
         )
-
-    def _log(self, level: Level, event: str, **fields: Any) -> None:
-        self._effects.append(WriteLog(level, event, fields))

@@ -79,6 +79,10 @@ class _Table(Generic[Id]):
             del self._by_client[entry.client]
         return entry
 
+    def count_of_client(self, client: NodeId) -> int:
+        """Return how many entries this client has."""
+        return len(self._by_client.get(client, ()))
+
     def of_client(self, client: NodeId) -> list[RoutingEntry[Id]]:
         """List what a client has announced or asked for."""
         return list(self._by_client.get(client, {}).values())

@@ -87,9 +87,9 @@ def test_the_life_of_a_publication() -> None:
     effects = core.step(1.0, MessagesReceived(TICKER_LINK, messages))
 
     # 4. to 6. It is new, one reader wants it, and there is no parent to climb to.
-    statistics = core.statistics()
-    assert statistics.publications_in == statistics.publications_matched == 1
-    assert statistics.publications_duplicate == 0
+    counters = core.publications.counters
+    assert counters.received == counters.matched == 1
+    assert counters.duplicate == 0
 
     # 7. and 8. It is settled, and sent once for all receivers.
     sent = [e for e in effects if isinstance(e, SendMessage) and e.message is publication]
@@ -99,10 +99,10 @@ def test_the_life_of_a_publication() -> None:
     assert encode(publication) == arriving
 
     # 10. It is kept until the reader has confirmed it; then its publisher hears of it.
-    assert core.unstable_count == 1
+    assert core.publications.unstable == 1
     core.step(2.0, MessagesReceived(READER_LINK, [Progress(received=1, sent=0)]))
-    assert core.unstable_count == 0
-    assert core.below[NodeId("ticker")].progress == (1, 0)
+    assert core.publications.unstable == 0
+    assert core.neighbours.below[NodeId("ticker")].progress == (1, 0)
 
 
 def test_the_architecture_names_what_exists() -> None:

@@ -228,4 +228,4 @@ def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
 
     assert closed is not None
     assert closed.reason == "thief withdraws peer/0, which is not its own"
-    assert len(core.advertisements) == 1
+    assert len(core.interests.advertisements) == 1

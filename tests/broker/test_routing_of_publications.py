@@ -58,8 +58,8 @@ def test_subscriptions_go_only_where_matching_publications_can_come_from() -> No
     reader.subscribes("topic = '/weather'")
     overlay.settle()
 
-    assert len(overlay.broker("b2").subscriptions) == 1
-    assert len(overlay.broker("b3").subscriptions) == 0
+    assert len(overlay.broker("b2").interests.subscriptions) == 1
+    assert len(overlay.broker("b3").interests.subscriptions) == 0
 
 
 def test_a_new_advertisement_draws_the_subscriptions_that_overlap_it() -> None:
@@ -68,12 +68,12 @@ def test_a_new_advertisement_draws_the_subscriptions_that_overlap_it() -> None:
     reader = overlay.client("reader", at="b1")
     reader.subscribes("topic = '/stocks'")
     overlay.settle()
-    assert len(overlay.broker("b3").subscriptions) == 0
+    assert len(overlay.broker("b3").interests.subscriptions) == 0
     ticker = overlay.client("ticker", at="b3")
     ticker.advertises("TRUE")
     overlay.settle()
 
-    assert len(overlay.broker("b3").subscriptions) == 1
+    assert len(overlay.broker("b3").interests.subscriptions) == 1
     ticker.publishes(topic="/stocks")
     overlay.settle()
     assert reader.received == ["ticker:1"]
@@ -91,12 +91,14 @@ def test_withdrawing_an_advertisement_takes_its_subscriptions_back() -> None:
 
     ticker.unadvertises(stocks)
     overlay.settle()
-    assert len(overlay.broker("b2").subscriptions) == 1, "the other advertisement overlaps too"
+    assert len(overlay.broker("b2").interests.subscriptions) == 1, (
+        "the other advertisement overlaps too"
+    )
     ticker.unadvertises(everything)
     overlay.settle()
-    assert len(overlay.broker("b2").subscriptions) == 0
-    assert len(overlay.broker("b1").advertisements) == 0
-    assert len(overlay.broker("b1").subscriptions) == 1
+    assert len(overlay.broker("b2").interests.subscriptions) == 0
+    assert len(overlay.broker("b1").interests.advertisements) == 0
+    assert len(overlay.broker("b1").interests.subscriptions) == 1
 
 
 @POLICIES
@@ -114,7 +116,7 @@ def test_nothing_is_delivered_after_unsubscribing(policy: str) -> None:
 
     assert reader.received == []
     assert ticker.core.unconfirmed == 0
-    assert all(len(overlay.broker(b).subscriptions) == 0 for b in ("b1", "b2"))
+    assert all(len(overlay.broker(b).interests.subscriptions) == 0 for b in ("b1", "b2"))
     assert overlay.judge().is_clean
 
 
@@ -131,7 +133,7 @@ def test_a_client_that_leaves_leaves_nothing_behind(policy: str) -> None:
 
     for name in ("b1", "b2"):
         core = overlay.broker(name)
-        assert len(core.subscriptions) == len(core.advertisements) == 0
+        assert len(core.interests.subscriptions) == len(core.interests.advertisements) == 0
         assert [link.child for link in core.neighbourhood] == ["b2"]
         assert core.unfinished() == []
     assert client.node.stopped == "left"
@@ -163,7 +165,7 @@ def test_a_joining_broker_takes_the_settings_of_the_overlay() -> None:
 
     assert overlay.broker("b2").status()["policy"] == "flooding"
     assert overlay.broker("b2").delta == 3
-    assert overlay.broker("b2").ordering.name == "none"
+    assert overlay.broker("b2").publications.ordering.name == "none"
 
 
 def test_publishing_before_advertising_says_what_to_do() -> None:
@@ -218,8 +220,8 @@ def test_a_publication_that_comes_twice_is_delivered_once() -> None:
     overlay.settle()
 
     assert reader.received == ["ticker:1"]
-    assert overlay.broker("b2").statistics().publications_duplicate == 1
-    assert overlay.broker("b2").unstable_count == 0
+    assert overlay.broker("b2").publications.counters.duplicate == 1
+    assert overlay.broker("b2").publications.unstable == 0
 
 
 @POLICIES

@@ -108,7 +108,7 @@ def test_a_newer_incarnation_takes_the_place_of_an_older_one() -> None:
     assert old.node.stopped is not None
     assert "replaced by incarnation 2" in old.node.stopped
     assert new.core.state is ClientState.READY
-    assert len(overlay.broker("b1").subscriptions) == 0
+    assert len(overlay.broker("b1").interests.subscriptions) == 0
 
 
 def test_a_name_cannot_be_taken_twice() -> None:
@@ -141,7 +141,7 @@ def test_a_subscriber_that_confirms_nothing_is_isolated_and_nobody_else() -> Non
     assert ticker.core.unconfirmed == 1
     overlay.settle(2.0)
 
-    assert "stuck" not in overlay.broker("b1").below
+    assert "stuck" not in overlay.broker("b1").neighbours.below
     assert overlay.broker("b1").statistics().clients_isolated == 1
     assert ticker.core.unconfirmed == 0
     assert any("none confirmed for 1 s" in line for line in overlay.world.trace)
@@ -177,7 +177,7 @@ def test_a_broker_that_cannot_finish_stops_all_the_same() -> None:
     overlay.settle(2.0)
 
     assert overlay.world.nodes[NodeId("b2")].stopped == "stopped"
-    assert any("stopped before everything was stable" in line for line in overlay.world.trace)
+    assert any("stopped before all was stable" in line for line in overlay.world.trace)
 
 
 def test_a_client_without_any_broker_says_so() -> None:

@@ -117,7 +117,7 @@ def test_table_1_recipients_at_every_node_for_every_delta() -> None:
         overlay.settle()
 
         found = {
-            name: {entry.path[0] for entry in overlay.broker(name).subscriptions}
+            name: {entry.path[0] for entry in overlay.broker(name).interests.subscriptions}
             for name in recipients
         }
         assert found == recipients

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 import broker.client_core
-import broker.core
+import broker.publications
 from broker.client_core import ClientCore
-from broker.core import BrokerCore
+from broker.effects import Deliver
+from broker.neighbours import NOWHERE
+from broker.publications import Publications
 from broker.sim.runs import SimulatedRun, simulate
 from broker.sim.workloads import Workload
 from faulttol.history import read_run
@@ -68,7 +70,7 @@ Sabotage = Callable[[pytest.MonkeyPatch], None]
 
 
 def _sends_nothing_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(broker.core, "unreceived", lambda stream, received: [])
+    patch.setattr(broker.publications, "unreceived", lambda stream, received: [])
 
 
 def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
@@ -83,13 +85,13 @@ def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
         self._last_seen = Forgetful()
 
     patch.setattr(ClientCore, "__init__", forgetful)
-    publish = BrokerCore._on_publish
+    publish = Publications.on_publish
 
-    def twice(self: BrokerCore, source: Any, publication: Any) -> None:
+    def twice(self: Publications, source: Any, publication: Any) -> None:
         self._last_seen.pop(publication.publisher, None)
         publish(self, source, publication)
 
-    patch.setattr(BrokerCore, "_on_publish", twice)
+    patch.setattr(Publications, "on_publish", twice)
     patch.setattr(
         broker.client_core,
         "unreceived",
@@ -98,13 +100,13 @@ def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_a_hop(patch: pytest.MonkeyPatch) -> None:
-    compute = BrokerCore._compute_route
+    compute = Publications._compute_route
 
-    def short(self: BrokerCore, source: Any, content: bytes) -> Any:
+    def short(self: Publications, source: Any, content: bytes) -> Any:
         route = compute(self, source, content)
-        return broker.core._NOWHERE if len(route.down) == 2 else route
+        return NOWHERE if len(route.down) == 2 else route
 
-    patch.setattr(BrokerCore, "_compute_route", short)
+    patch.setattr(Publications, "_compute_route", short)
 
 
 def _delivers_what_nobody_asked_for(patch: pytest.MonkeyPatch) -> None:
@@ -123,8 +125,8 @@ def _swaps_the_deliveries_of_a_pair(patch: pytest.MonkeyPatch) -> None:
     def swapped(self: ClientCore) -> list[Any]:
         effects = take(self)
         held = self.__dict__.setdefault("held", [])
-        deliveries = [e for e in effects if isinstance(e, broker.client_core.Deliver)]
-        others = [e for e in effects if not isinstance(e, broker.client_core.Deliver)]
+        deliveries = [e for e in effects if isinstance(e, Deliver)]
+        others = [e for e in effects if not isinstance(e, Deliver)]
         held.extend(deliveries)
         if len(held) < 2:
             return others

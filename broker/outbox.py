@@ -1,0 +1,36 @@
+"""What a core wants done, collected in order until its driver takes it."""
+
+from typing import Any
+
+from broker.effects import Effect, Level, RecordHistory, SendMessage, WriteLog
+from broker.inputs import LinkId
+from broker.messages import Message
+
+
+class Outbox:
+    """Effects in the order in which they are to be carried out."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._effects: list[Effect] = []
+
+    def add(self, effect: Effect) -> None:
+        """Want anything done."""
+        self._effects.append(effect)
+
+    def send(self, link: LinkId, message: Message) -> None:
+        """Want a message sent over one link."""
+        self._effects.append(SendMessage((link,), message))
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Want a line in this node's history."""
+        self._effects.append(RecordHistory(kind, fields))
+
+    def log(self, level: Level, event: str, **fields: Any) -> None:
+        """Want a line in this node's log."""
+        self._effects.append(WriteLog(level, event, fields))
+
+    def take(self) -> list[Effect]:
+        """Everything wanted since this was last called."""
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,114 @@
+"""Passing operations on to neighbours, and their confirmations back.
+
+What an operation does where it passes is `broker/interests.py` (advertisements, subscriptions) and
+`broker/core.py` (joining, leaving); this module only sees that it is confirmed.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.messages import Confirm, Operation, RefusalCode, Refuse
+from broker.neighbours import Neighbour, Neighbours
+from broker.outbox import Outbox
+from faulttol.operations import Operations, Pending
+from routing.ids import NodeId, OperationId
+
+LATENCIES_MAX: Final = 10_000
+"""Latencies kept for whoever collects metrics; beyond that the newest are not counted."""
+
+
+class Requests:
+    """The operations under way at one broker."""
+
+    def __init__(
+        self, node: NodeId, incarnation: int, neighbours: Neighbours, outbox: Outbox
+    ) -> None:
+        """Begin with none."""
+        self.confirmed = 0
+        self.refused = 0
+        self._prefix = f"{node}#{incarnation}."
+        self._neighbours = neighbours
+        self._outbox = outbox
+        self._operations: Operations[Operation] = Operations()
+        self._count = 0
+        self._latencies: list[float] = []
+
+    def __len__(self) -> int:
+        """How many are not confirmed everywhere."""
+        return len(self._operations)
+
+    def new_operation(self) -> OperationId:
+        """A name for an operation of this broker's own."""
+        self._count += 1
+        return OperationId(f"{self._prefix}{self._count}")
+
+    def pass_on(
+        self,
+        operation: OperationId,
+        source: Neighbour | None,
+        requests: Iterable[tuple[Neighbour, Operation]],
+        now: float,
+    ) -> None:
+        """Send it to these neighbours; without any, it is confirmed to its source at once."""
+        requests = list(requests)
+        for neighbour, request in requests:
+            if neighbour.link is not None:
+                self._outbox.send(neighbour.link, request)
+        begun = self._operations.begin(
+            operation,
+            source.node if source else None,
+            [(neighbour.node, request) for neighbour, request in requests],
+            now,
+        )
+        if begun is None and source is not None:
+            self._confirm(source, operation)
+
+    def on_confirm(self, source: Neighbour, operation: OperationId, now: float) -> bool:
+        """A neighbour has confirmed; true if that ends an operation of this broker's own."""
+        return self._finish(self._operations.confirm(operation, source.node), now)
+
+    def forget(self, neighbour: Neighbour, now: float) -> None:
+        """A neighbour is gone for good: nobody waits for it."""
+        for pending in self._operations.forget(neighbour.node):
+            self._finish(pending, now)
+
+    def send_again(self, neighbour: Neighbour) -> None:
+        """After a broken connection: whatever the neighbour has not confirmed."""
+        assert neighbour.link is not None
+        for request in self._operations.unconfirmed_by(neighbour.node):
+            self._outbox.send(neighbour.link, request)
+
+    def confirm_again(self, source: Neighbour, operation: OperationId) -> None:
+        """A request came again after a broken connection; if it is done, say so again."""
+        if operation not in self._operations:
+            self._confirm(source, operation)
+
+    def refuse(
+        self, source: Neighbour, operation: OperationId, code: RefusalCode, reason: str
+    ) -> None:
+        """Say no; nothing of the operation has been installed."""
+        self.refused += 1
+        if source.link is not None:
+            self._outbox.send(source.link, Refuse(operation=operation, code=code, reason=reason))
+
+    def take_latencies(self) -> list[float]:
+        """How long operations took that were confirmed since the last call, in seconds."""
+        taken, self._latencies = self._latencies, []
+        return taken
+
+    def _finish(self, done: Pending[Operation] | None, now: float) -> bool:
+        if done is None:
+            return False
+        self.confirmed += 1
+        if len(self._latencies) < LATENCIES_MAX:
+            self._latencies.append(now - done.since)
+        if done.source is None:
+            return True
+        source = self._neighbours.get(done.source)
+        if source is not None:
+            self._confirm(source, done.operation)
+        return False
+
+    def _confirm(self, source: Neighbour, operation: OperationId) -> None:
+        if source.link is not None:
+            self._outbox.send(source.link, Confirm(operation=operation))
