@@ -105,6 +105,11 @@ class _Interest:
     is_installed: bool = False
     is_withdrawn: bool = False
 
+    @property
+    def is_active(self) -> bool:
+        """Whether publications are published or delivered under it."""
+        return self.is_installed and not self.is_withdrawn
+
 
 @attrs.define(eq=False)
 class _Request:
@@ -141,10 +146,13 @@ class ClientCore:
         """False while the driver does not read: then silence proves nothing."""
         self._brokers = list(brokers)
         self._dialled = 0
+        self._has_connected = False
         self._recording = recording
         self._advertisements: dict[AdvertisementId, _Interest] = {}
         self._subscriptions: dict[SubscriptionId, _Interest] = {}
         self._requests: dict[OperationId, _Request] = {}
+        self._withdrawals: dict[OperationId, tuple[int, AdvertisementId]] = {}
+        """Advertisements to be withdrawn once the publication of this number is stable."""
         self._restoring: set[OperationId] = set()
         """Advertisements to be confirmed before publications may flow in a new session."""
         self._leave_operation: OperationId | None = None
@@ -210,7 +218,7 @@ class ClientCore:
         self._require_open()
         check_content(content)
         for interest in self._advertisements.values():
-            if interest.is_installed and interest.filter.matches(content):
+            if interest.is_active and interest.filter.matches(content):
                 break
         else:
             raise NotAdvertisedError(self._why_not_publishable(content))
@@ -249,15 +257,27 @@ class ClientCore:
         return advertisement, self._request_advertisement(advertisement, interest)
 
     def unadvertise(self, now: float, advertisement: AdvertisementId) -> OperationId:
-        """Give that right back; publications handed over before are not affected."""
+        """Give that right back; publications handed over before are not affected.
+
+        The overlay is told when they are stable: until then they may have to be sent again, and
+        need the advertisement for that.
+        """
         self._require_open()
         self._now = now
-        interest = self._advertisements[advertisement]
-        interest.is_withdrawn, interest.is_installed = True, False
+        self._advertisements[advertisement].is_withdrawn = True
         operation = self._new_operation()
-        message = Unadvertise(operation=operation, advertisement=AdvertisementId(interest.wire_id))
-        self._request(message, advertisement)
+        self._withdrawals[operation] = (self._seq, advertisement)
+        self._withdraw_up_to(self._seq - self.unconfirmed)
         return operation
+
+    def _withdraw_up_to(self, seq: int) -> None:
+        """Tell the overlay of what was withdrawn after publications that are stable by now."""
+        for operation, (last, advertisement) in list(self._withdrawals.items()):
+            if last <= seq:
+                del self._withdrawals[operation]
+                wire_id = AdvertisementId(self._advertisements[advertisement].wire_id)
+                message = Unadvertise(operation=operation, advertisement=wire_id)
+                self._request(message, advertisement)
 
     def subscribe(
         self, now: float, filter_text: str, *, ordered: bool = True
@@ -329,6 +349,7 @@ class ClientCore:
             self._outbox.add(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
             return
         self._link = link
+        self._has_connected = True
         self._link_state = LinkState.AWAITING_WELCOME
         self._heard_at = self._now
         self._send(
@@ -346,7 +367,7 @@ class ClientCore:
 
     def _on_link_failed(self, dialled: str, reason: str) -> None:
         self._dialled += 1
-        if self.state is ClientState.CONNECTING and self._dialled >= len(self._brokers):
+        if not self._has_connected and self._dialled >= len(self._brokers):
             self._stop(f"no broker at {', '.join(self._brokers)}: {reason}")
         else:
             self._outbox.log(Level.WARNING, "broker not reached", address=dialled, reason=reason)
@@ -365,8 +386,6 @@ class ClientCore:
         self._has_joined = False
         if self.state is ClientState.LEAVING:
             self._stop("left")
-        elif self.state is ClientState.CONNECTING:
-            self._on_link_failed(self._brokers[self._dialled % len(self._brokers)], reason)
         elif self.state is not ClientState.CLOSED:
             self._outbox.log(Level.WARNING, "connection lost", broker=self.broker, reason=reason)
             if self.state is ClientState.READY:
@@ -447,8 +466,9 @@ class ClientCore:
         outstanding, self._requests = self._requests, {}
         self._has_joined = True
         operations = {request.subject: operation for operation, request in outstanding.items()}
+        still_needed = {advertisement for _, advertisement in self._withdrawals.values()}
         for advertisement, interest in self._advertisements.items():
-            if not interest.is_withdrawn:
+            if not interest.is_withdrawn or advertisement in still_needed:
                 interest.wire_id = self._wire_id(advertisement)
                 operation = self._request_advertisement(
                     advertisement, interest, operations.get(advertisement)
@@ -568,7 +588,7 @@ class ClientCore:
         wanted_by = tuple(
             subscription
             for subscription, interest in self._subscriptions.items()
-            if interest.is_installed and interest.filter.matches(content)
+            if interest.is_active and interest.filter.matches(content)
         )
         matched = self._matches[encoded] = (content, wanted_by)
         return matched
@@ -582,6 +602,7 @@ class ClientCore:
                 self._record("confirmed", publisher=self.node, seq=last)
         if last is not None:
             self._outbox.add(ReportConfirmed(last))
+            self._withdraw_up_to(last)
         for _ in self._received.stable_up_to(sent):
             pass
 
@@ -611,8 +632,6 @@ class ClientCore:
 
     def _on_advertised(self, operation: OperationId, advertisement: AdvertisementId) -> None:
         interest = self._advertisements[advertisement]
-        if interest.is_withdrawn:
-            return
         if not interest.is_installed:
             interest.is_installed = True
             self._record_interest("advertised", "advertisement", advertisement, interest)
@@ -770,7 +789,7 @@ class ClientCore:
             raise ClosedError(f"client {self.node} is {self.state}")
 
     def _why_not_publishable(self, content: Content) -> str:
-        advertised = [i.filter.sql for i in self._advertisements.values() if i.is_installed]
+        advertised = [i.filter.sql for i in self._advertisements.values() if i.is_active]
         if not advertised:
             return f"{self.node} has advertised nothing yet: call advertise() and wait for it"
         return f"{dict(content)} lies outside what {self.node} has advertised: " + "; ".join(

@@ -100,7 +100,8 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
         if isinstance(core, BrokerCore):
             found.extend(f"{node.name}: {text}" for text in core.unfinished())
         elif core.state is ClientState.CLOSED:
-            continue
+            if node.stopped != "left":
+                found.append(f"{node.name} stopped: {node.stopped}")
         elif core.state is not ClientState.READY:
             found.append(f"{node.name} is {core.state}")
         elif core.unconfirmed:
