@@ -50,6 +50,7 @@ from broker.messages import (
     Progress,
     Publish,
     Refuse,
+    Settled,
     StatusReply,
     StatusRequest,
     Subscribe,
@@ -64,6 +65,7 @@ from broker.requests import Requests
 from faulttol import neighbourhood
 from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError
+from routing.conflicts import Conflicts
 from routing.ids import NodeId, OperationId
 from routing.orderings import ORDERINGS
 
@@ -120,7 +122,13 @@ class BrokerCore:
         self.limits = limits
         self.neighbours = Neighbours()
         self._outbox = Outbox()
-        self._requests = Requests(node, incarnation, self.neighbours, self._outbox)
+        self._requests = Requests(
+            node,
+            incarnation,
+            self.neighbours,
+            self._outbox,
+            lambda neighbour, message: self.publications.send_in_turn(neighbour, message),
+        )
         self._join = join
         self._join_operation: OperationId | None = None
         self._started_at = 0.0
@@ -142,6 +150,7 @@ class BrokerCore:
     def _adopt(self, ordering: str, policy: str, delta: int) -> None:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
         self.delta = delta
+        orders = ORDERINGS[ordering]
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
         self.interests = Interests(
             self.node,
@@ -150,9 +159,10 @@ class BrokerCore:
             limits=self.limits,
             neighbours=self.neighbours,
             requests=self._requests,
+            conflicts=Conflicts() if orders.waits_for_conflicts else None,
         )
         self.publications = Publications(
-            ordering=ORDERINGS[ordering](),
+            ordering=orders(),
             limits=self.limits,
             neighbours=self.neighbours,
             interests=self.interests,
@@ -249,7 +259,7 @@ class BrokerCore:
             "advertisements": len(self.interests.advertisements),
             "operations_pending": len(self._requests),
             "unstable": self.publications.unstable,
-            "held": [],
+            "held": self.publications.describe_held(self._now),
         }
 
     def _state_name(self) -> str:
@@ -351,7 +361,7 @@ class BrokerCore:
                 if source is None:
                     self._on_unfamiliar(link, message)
                 elif type(message) is Publish:
-                    self.publications.on_publish(source, message)
+                    self.publications.on_publish(source, message, self._now)
                 else:
                     self._on_familiar(link, source, message)
                 if link_id not in self._links:
@@ -398,6 +408,8 @@ class BrokerCore:
                 self._on_leave(source, message)
             case Neighbourhood(links=links):
                 self.neighbourhood.add_all(links)
+            case Settled(number):
+                self.publications.on_settled(source, number)
             case Refuse(code=code, reason=reason):
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
             case Goodbye():
@@ -626,13 +638,14 @@ class BrokerCore:
         self._outbox.record("suspected", about=neighbour.node, members=[self.node], millis=0)
         if is_client(neighbour):
             for arrival in neighbour.sent.unconfirmed:
-                self._outbox.record(
-                    "skipped",
-                    publisher=arrival.publication.publisher,
-                    seq=arrival.publication.seq,
-                    subscriber=neighbour.node,
-                    reason=reason,
-                )
+                if isinstance(arrival.publication, Publish):
+                    self._outbox.record(
+                        "skipped",
+                        publisher=arrival.publication.publisher,
+                        seq=arrival.publication.seq,
+                        subscriber=neighbour.node,
+                        reason=reason,
+                    )
         link = self._links.get(neighbour.link) if neighbour.link is not None else None
         neighbour.link = None  # or closing would take the neighbour for absent
         if link is not None:

@@ -11,8 +11,9 @@ from typing import Final
 from broker.errors import RemoteProtocolError
 from broker.limits import Limits
 from broker.messages import Advertise, RefusalCode, Subscribe, Unadvertise, Unsubscribe
-from broker.neighbours import Neighbour, Neighbours, is_client
+from broker.neighbours import Above, Neighbour, Neighbours, is_client
 from broker.requests import Requests
+from routing.conflicts import Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
 from routing.ids import NodeId, OperationId, SubscriptionId
@@ -41,11 +42,14 @@ class Interests:
         limits: Limits,
         neighbours: Neighbours,
         requests: Requests,
+        conflicts: Conflicts | None,
     ) -> None:
         """Begin knowing nobody."""
         self.advertisements = AdvertisementTable()
         self.subscriptions = SubscriptionTable()
         self.policy = policy
+        self.conflicts = conflicts
+        """Kept up to date only for an ordering that waits for them."""
         self._node = node
         self._delta = delta
         self._limits = limits
@@ -71,6 +75,8 @@ class Interests:
             path=advertise.path,
         )
         self.advertisements.add(entry)
+        if self.conflicts is not None and isinstance(source, Above):
+            self.conflicts.add_advertisement(entry)
         self._neighbours.version += 1
         if self.policy == FILTER and not is_client(source):
             for subscription in self.subscriptions.overlapping(accepted, excluding=source.node):
@@ -95,6 +101,8 @@ class Interests:
         self, operation: OperationId, entry: Advertisement, source: Neighbour | None, now: float
     ) -> None:
         self.advertisements.remove(entry.id)
+        if self.conflicts is not None:
+            self.conflicts.remove_advertisement(entry)
         self._neighbours.version += 1
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
         others = self._neighbours.other_brokers(source)
@@ -141,6 +149,8 @@ class Interests:
             ordered=subscribe.ordered,
         )
         self.subscriptions.add(entry)
+        if self.conflicts is not None:
+            self.conflicts.add_subscription(entry)
         self._neighbours.version += 1
         targets = self._neighbours.other_brokers(source)
         if self.policy == FILTER:
@@ -165,6 +175,8 @@ class Interests:
         self, operation: OperationId, entry: Subscription, source: Neighbour | None, now: float
     ) -> None:
         self.subscriptions.remove(entry.id)
+        if self.conflicts is not None:
+            self.conflicts.remove_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
         targets = map(self._neighbours.get, self._forwarded.pop(entry.id))

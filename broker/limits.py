@@ -22,8 +22,8 @@ class Limits:
     """A node id; also a file name of the history."""
     filter_chars_max: int = 4096
     """One filter as text; the parser bounds depth and size by itself."""
-    text_chars_max: int = 16 << 10
-    """Any other text: an address, an id, a reason that quotes a filter."""
+    text_chars_max: int = 128 << 10
+    """Any other text: an address, an id, a reason that quotes a whole content."""
     path_nodes_max: int = 32
     """Hops carried by an operation: δ + 1 of them, and nobody tolerates more than 31 crashes."""
 

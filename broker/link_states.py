@@ -22,6 +22,7 @@ from broker.messages import (
     Progress,
     Publish,
     Refuse,
+    Settled,
     StatusReply,
     StatusRequest,
     Subscribe,
@@ -48,7 +49,7 @@ _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello}),
     LinkState.AWAITING_WELCOME: frozenset({Welcome, Goodbye}),
-    LinkState.TO_PARENT: _OPERATIONS | _TRAFFIC | {Neighbourhood, Refuse},
+    LinkState.TO_PARENT: _OPERATIONS | _TRAFFIC | {Neighbourhood, Refuse, Settled},
     LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC,
     LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),

@@ -7,7 +7,7 @@ a client. A connection comes and goes without touching it.
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import NodeKind, Publish
+from broker.messages import NodeKind, Publish, Settled
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.ids import NodeId
 
@@ -79,17 +79,62 @@ class Route:
     """The links of `down`, without those of absent neighbours."""
     is_allowed: bool
     """Whether the client it comes from has advertised it."""
+    version: int = -1
+    """Of the neighbours, when this was found out."""
+    subscribers: int = 0
+    """Who gets it, in order: a bit set, see `routing/conflicts.py`."""
+    conflicts: bool = False
+    """Whether it has to be settled above before it is settled here."""
+    conflicts_if_awaited: bool = False
+    """The same, if the child it comes from waits for it to be settled here."""
 
 
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 
 
 @attrs.define(eq=False)
-class Arrival(Unstable[Publish]):
-    """A publication at this broker, from its arrival until it is stable."""
+class Arrival(Unstable[Publish | Settled]):
+    """A publication at this broker, from its arrival until it is stable.
+
+    A `Settled` travels in the same streams, and is one there for the sake of their counters.
+    """
 
     source: Neighbour = attrs.field(kw_only=True)
     route: Route = attrs.field(kw_only=True)
+    is_urgent: bool = attrs.field(kw_only=True, default=False)
+    is_awaited: bool = attrs.field(kw_only=True, default=False)
+    """Whether the child it came from waits until it is settled here."""
+    waits: bool = attrs.field(kw_only=True, default=False)
+    """Whether it waits until the parent has settled it."""
+    since: float = attrs.field(kw_only=True, default=0.0)
+    number: int = attrs.field(init=False, default=0)
+    """Among those that came from its source: 1, 2, 3 ..."""
+
+    @property
+    def publisher(self) -> NodeId:
+        """Who published it."""
+        assert isinstance(self.publication, Publish)
+        return self.publication.publisher
+
+    @property
+    def hop(self) -> NodeId:
+        """Where it came from."""
+        return self.source.node
+
+    @property
+    def climbs(self) -> bool:
+        """Whether it goes to the parent."""
+        return self.route.climbs
+
+    @property
+    def descends(self) -> bool:
+        """Whether it came from the parent."""
+        return isinstance(self.source, Above)
+
+    @property
+    def subscribers(self) -> int:
+        """Who gets it, in order."""
+        return self.route.subscribers
 
 
 class Neighbours:

@@ -4,6 +4,9 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 `flush` does once per step what need not be done once per publication.
 """
 
+from collections import deque
+from typing import Any
+
 import attrs
 
 from broker.codec import decode_content
@@ -11,7 +14,7 @@ from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
-from broker.messages import Flag, NodeKind, Progress, Publish
+from broker.messages import Flag, Message, NodeKind, Progress, Publish, Settled
 from broker.neighbours import NOWHERE, Above, Arrival, Below, Neighbour, Neighbours, Route
 from broker.outbox import Outbox
 from faulttol.stability import unreceived
@@ -32,13 +35,22 @@ class Counters:
     routes_computed: int = 0
 
 
+@attrs.define(eq=False)
+class _Barrier:
+    """A message that must not overtake these publications."""
+
+    unsettled: set[int]
+    neighbour: Neighbour
+    message: Message
+
+
 class Publications:
     """The publications under way at one broker."""
 
     def __init__(
         self,
         *,
-        ordering: Ordering,
+        ordering: Ordering[Arrival],
         limits: Limits,
         neighbours: Neighbours,
         interests: Interests,
@@ -58,12 +70,15 @@ class Publications:
         self._last_seen: dict[NodeId, tuple[int, int]] = {}
         self._touched: dict[NodeId, Below] = {}
         """Neighbours below for whom something may have become stable in this step."""
+        self._awaiting: dict[int, Arrival] = {}
+        """What waits for the parent, by its number in the stream up."""
+        self._barriers: deque[_Barrier] = deque()
         self._lazy: dict[NodeId, Neighbour] = {}
         """Neighbours to be told of progress, sooner or later."""
 
     # --- on their way -----------------------------------------------------------------------
 
-    def on_publish(self, source: Neighbour, publication: Publish) -> None:
+    def on_publish(self, source: Neighbour, publication: Publish, now: float) -> None:
         """Take in a publication: find out who wants it, and settle what may be settled."""
         counters = self.counters
         counters.received += 1
@@ -79,7 +94,21 @@ class Publications:
             if route.down or route.climbs:
                 counters.matched += 1
 
-        arrival = Arrival(publication, 1 + len(route.down), source=source, route=route)
+        flags = publication.flags
+        is_awaited = flags & Flag.AWAITED != 0
+        if is_awaited:
+            publication = attrs.evolve(publication, flags=flags & ~Flag.AWAITED, frame=None)
+        arrival = Arrival(
+            publication,
+            1 + len(route.down),
+            source=source,
+            route=route,
+            is_urgent=flags & Flag.URGENT != 0,
+            is_awaited=is_awaited,
+            waits=(route.conflicts_if_awaited if is_awaited else route.conflicts)
+            and not flags & Flag.UNORDERED,
+            since=now,
+        )
         self.unstable += 1
         if isinstance(source, Above):
             source.received.append(arrival)
@@ -89,19 +118,40 @@ class Publications:
         else:
             arrival.missing += 1
             source.received.append(arrival)
+        arrival.number = source.received.count
         if route.climbs:
-            parent = self._neighbours.parent
-            assert parent is not None
-            parent.sent.append(arrival)
-            if parent.link is not None:
-                counters.sent += 1
-                self._outbox.send(parent.link, publication)
+            self._climb(arrival)
         for settled in self.ordering.arrived(arrival):
+            self._settle(settled)
+
+    def _climb(self, arrival: Arrival) -> None:
+        """Send a publication up, before and whether or not it is settled here."""
+        parent = self._neighbours.parent
+        assert parent is not None
+        parent.sent.append(arrival)
+        if arrival.waits:
+            self._awaiting[parent.sent.count] = arrival
+        if parent.link is not None:
+            self.counters.sent += 1
+            self._outbox.send(parent.link, _for_parent(arrival))
+
+    def on_settled(self, source: Neighbour, number: int) -> None:
+        """The parent has settled a publication that waits for it: now it is this broker's turn."""
+        arrival = self._awaiting.pop(number, None)
+        if arrival is None or not isinstance(source, Above):
+            raise RemoteProtocolError(f"publication {number} is settled, which does not wait")
+        self.unstable += 1
+        source.received.append(Arrival(Settled(number), source=source, route=NOWHERE))
+        source.received.advance_confirmed()
+        self._lazy[source.node] = source
+        for settled in self.ordering.acknowledged(arrival):
             self._settle(settled)
 
     def _settle(self, arrival: Arrival) -> None:
         """Fix the publication's place in this broker's order, and send it down in that order."""
         route = arrival.route
+        if route.version != self._neighbours.version:
+            route = self._refresh(arrival)
         for neighbour in route.down:
             sent = neighbour.sent
             sent.count += 1  # StreamBelow.append without the call: the hottest loop there is
@@ -109,9 +159,70 @@ class Publications:
         if route.links:
             self.counters.sent += len(route.links)
             self._outbox.add(SendMessage(route.links, arrival.publication))
+        if arrival.is_awaited:
+            self._tell_settled(arrival)
+        if self._barriers:
+            self._pass_barriers(arrival)
         arrival.missing -= 1
         if not arrival.missing:
             self._complete(arrival)
+
+    def _refresh(self, arrival: Arrival) -> Route:
+        """Connections have changed since a publication arrived, and neighbours may be gone."""
+        below = self._neighbours.below
+        route = arrival.route
+        down = tuple(n for n in route.down if below.get(n.node) is n)
+        arrival.missing -= len(route.down) - len(down)
+        links = tuple(neighbour.link for neighbour in down if neighbour.link is not None)
+        arrival.route = attrs.evolve(route, down=down, links=links)
+        return arrival.route
+
+    def _tell_settled(self, arrival: Arrival) -> None:
+        """Tell the child that waits for it; in its stream, after what was settled before."""
+        child = arrival.source
+        assert isinstance(child, Below)
+        self.unstable += 1
+        notice = Settled(arrival.number)
+        child.sent.append(Arrival(notice, 1, source=child, route=NOWHERE))
+        if child.link is not None:
+            self._outbox.send(child.link, notice)
+
+    # --- held -------------------------------------------------------------------------------
+
+    def send_in_turn(self, neighbour: Neighbour, message: Message) -> None:
+        """Send a message down behind every publication that is here already.
+
+        A confirmation promises that whatever comes after it was routed with the operation in
+        mind; a publication that is held was not. And who hears that an advertisement is withdrawn
+        no longer waits for what was published under it.
+        """
+        held = self.ordering.held
+        if held and isinstance(neighbour, Below):
+            self._barriers.append(_Barrier({id(arrival) for arrival in held}, neighbour, message))
+        elif neighbour.link is not None:
+            self._outbox.send(neighbour.link, message)
+
+    def _pass_barriers(self, arrival: Arrival) -> None:
+        for barrier in self._barriers:
+            barrier.unsettled.discard(id(arrival))
+        while self._barriers and not self._barriers[0].unsettled:
+            barrier = self._barriers.popleft()
+            if barrier.neighbour.link is not None:
+                self._outbox.send(barrier.neighbour.link, barrier.message)
+
+    def describe_held(self, now: float) -> list[dict[str, Any]]:
+        """What is held here, for how long, and for whose sake; for `plait status`."""
+        parent = self._neighbours.parent
+        return [
+            {
+                "publisher": arrival.publisher,
+                "number": arrival.publication.seq,
+                "seconds": round(now - arrival.since, 6),
+                "waits_for": parent.node if arrival.waits and parent else "those before it",
+            }
+            for arrival in self.ordering.held
+            if isinstance(arrival.publication, Publish)
+        ]
 
     # --- where to ---------------------------------------------------------------------------
 
@@ -138,6 +249,7 @@ class Publications:
             for advertisement in self._interests.advertisements.of_client(source.node)
         )
         hops = self._interests.subscriptions.hops(attributes)
+        version = self._neighbours.version
         parent = self._neighbours.parent
         below = self._neighbours.below
         if self._interests.policy == FLOODING:
@@ -151,11 +263,23 @@ class Publications:
             # Whoever is interested behind a broker has it already when it comes from there.
             down = [neighbour for neighbour in down if neighbour is not source]
             climbs = climbs and source is not parent
-        return Route(
+        route = Route(
             down=tuple(down),
             climbs=climbs,
             links=tuple(neighbour.link for neighbour in down if neighbour.link is not None),
             is_allowed=is_allowed,
+            version=version,
+        )
+        conflicts = self._interests.conflicts
+        if conflicts is None or parent is None or source is parent:
+            return route  # nothing is ever held at the root, nor if it comes from above
+        matching = self._interests.subscriptions.matching(attributes)
+        return attrs.evolve(
+            route,
+            subscribers=conflicts.subscribers(matching),
+            conflicts=climbs and conflicts.is_conflict(matching, parent.node),
+            conflicts_if_awaited=climbs
+            and conflicts.is_conflict(matching, parent.node, unseen_at=source.node),
         )
 
     # --- until they are stable --------------------------------------------------------------
@@ -167,7 +291,7 @@ class Publications:
             assert parent is not None
             stream = parent.sent if arrival.route.climbs else parent.received
             stream.advance_confirmed()
-            if arrival.publication.flags & Flag.URGENT:
+            if arrival.is_urgent:
                 parent.is_urgent = True
             self._lazy[parent.node] = parent
         else:
@@ -177,14 +301,15 @@ class Publications:
     def _pass_on_stable(self, arrival: Arrival) -> None:
         """The publication is stable: whoever below had to do with it is to hear of it."""
         self.unstable -= 1
-        self.counters.stable += 1
+        if arrival.route is not NOWHERE:
+            self.counters.stable += 1
         touched = self._touched
         for neighbour in arrival.route.down:
             touched[neighbour.node] = neighbour
         source = arrival.source
         if isinstance(source, Below):
             touched[source.node] = source
-            if arrival.publication.flags & Flag.URGENT:
+            if arrival.is_urgent:
                 source.is_urgent = True
 
     def on_progress(self, source: Neighbour, progress: Progress) -> None:
@@ -242,7 +367,8 @@ class Publications:
         lacking = unreceived(neighbour.sent, received)
         assert neighbour.link is not None
         for arrival in lacking:
-            self._outbox.send(neighbour.link, arrival.publication)
+            message = _for_parent(arrival) if isinstance(neighbour, Above) else arrival.publication
+            self._outbox.send(neighbour.link, message)
         neighbour.told = (0, 0)  # it may have missed any of it
         self._tell(neighbour)
         return len(lacking)
@@ -253,6 +379,14 @@ class Publications:
             for arrival in stream.confirm_up_to(stream.count):
                 self._complete(arrival)
         self._lazy.pop(gone.node, None)
+
+
+def _for_parent(arrival: Arrival) -> Message:
+    """The publication as it goes up: with a flag, if this broker waits for it to be settled."""
+    publication = arrival.publication
+    if not arrival.waits or not isinstance(publication, Publish):
+        return publication
+    return attrs.evolve(publication, flags=publication.flags | Flag.AWAITED, frame=None)
 
 
 def _require_publishable(source: Below, publication: Publish, route: Route) -> None:

@@ -4,10 +4,10 @@ What an operation does where it passes is `broker/interests.py` (advertisements,
 `broker/core.py` (joining, leaving); this module only sees that it is confirmed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.messages import Confirm, Operation, RefusalCode, Refuse
+from broker.messages import Confirm, Message, Operation, RefusalCode, Refuse
 from broker.neighbours import Neighbour, Neighbours
 from broker.outbox import Outbox
 from faulttol.operations import Operations, Pending
@@ -21,14 +21,20 @@ class Requests:
     """The operations under way at one broker."""
 
     def __init__(
-        self, node: NodeId, incarnation: int, neighbours: Neighbours, outbox: Outbox
+        self,
+        node: NodeId,
+        incarnation: int,
+        neighbours: Neighbours,
+        outbox: Outbox,
+        send_in_turn: Callable[[Neighbour, Message], None],
     ) -> None:
-        """Begin with none."""
+        """Begin with none; everything is sent in turn, behind publications that are held."""
         self.confirmed = 0
         self.refused = 0
         self._prefix = f"{node}#{incarnation}."
         self._neighbours = neighbours
         self._outbox = outbox
+        self._send_in_turn = send_in_turn
         self._operations: Operations[Operation] = Operations()
         self._count = 0
         self._latencies: list[float] = []
@@ -52,8 +58,7 @@ class Requests:
         """Send it to these neighbours; without any, it is confirmed to its source at once."""
         requests = list(requests)
         for neighbour, request in requests:
-            if neighbour.link is not None:
-                self._outbox.send(neighbour.link, request)
+            self._send_in_turn(neighbour, request)
         begun = self._operations.begin(
             operation,
             source.node if source else None,
@@ -110,5 +115,4 @@ class Requests:
         return False
 
     def _confirm(self, source: Neighbour, operation: OperationId) -> None:
-        if source.link is not None:
-            self._outbox.send(source.link, Confirm(operation=operation))
+        self._send_in_turn(source, Confirm(operation=operation))

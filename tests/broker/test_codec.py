@@ -226,7 +226,7 @@ def test_a_field_over_its_limit_is_refused_with_both_figures(message: Message, r
 @pytest.mark.parametrize(
     ("elements", "reason"),
     [
-        ([99], "message of type 99, expected one of 1 to 17"),
+        ([99], f"message of type 99, expected one of 1 to {max(MESSAGE_TYPES)}"),
         ([2, 1], "Progress: header 0x92, expected an array of 3 elements"),
         ([2, 1, 2, 3], "Progress: header 0x94, expected an array of 3 elements"),
         ([2, True, 0], "Progress.received: found bool, expected int"),
@@ -339,7 +339,7 @@ def test_a_large_frame_that_trickles_in_is_kept_once() -> None:
 values = st.one_of(
     st.text(max_size=20),
     st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False),
+    st.floats(allow_nan=False, allow_infinity=False),
     st.booleans(),
 )
 
@@ -361,7 +361,7 @@ def test_decoding_a_content_inverts_encoding_it(content: dict[str, Any]) -> None
         ({"a": {"b": 1}}, "content: attribute 'a': found a value of type dict"),
         ({"": 1}, "content: attribute name '': expected a string that is not empty"),
         ({"a": 2**63}, "content: attribute 'a': found 9223372036854775808, expected an integer"),
-        ({"a": float("nan")}, "content: attribute 'a': found NaN"),
+        ({"a": float("nan")}, "content: attribute 'a': found nan, expected a finite number"),
         ({b"a": 1}, "content: attribute name b'a'"),
         ({"a": [1]}, "content: not msgpack as expected: 1 exceeds max_array_len(0)"),
         ({str(n): n for n in range(65)}, "content: not msgpack as expected: 65 exceeds"),

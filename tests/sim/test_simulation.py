@@ -18,7 +18,7 @@ from faulttol.history import read_run
 A_FEW_SEEDS = range(150)
 
 
-@pytest.mark.parametrize("ordering", ["none", "fifo"])
+@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise"])
 @pytest.mark.parametrize("delta", [0, 1, 2])
 def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
     for seed in A_FEW_SEEDS:
@@ -87,9 +87,9 @@ def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClientCore, "__init__", forgetful)
     publish = Publications.on_publish
 
-    def twice(self: Publications, source: Any, publication: Any) -> None:
+    def twice(self: Publications, source: Any, publication: Any, now: float) -> None:
         self._last_seen.pop(publication.publisher, None)
-        publish(self, source, publication)
+        publish(self, source, publication, now)
 
     patch.setattr(Publications, "on_publish", twice)
     patch.setattr(

@@ -1,0 +1,193 @@
+"""Pairwise total order: the schedules that are hard, each on links of one millisecond."""
+
+import pytest
+
+from broker.messages import Message
+from broker.neighbours import Neighbour
+from broker.publications import Publications
+from routing.conflicts import Conflicts
+from tests.conversation import Client, Conversation
+
+MS = 0.001
+
+
+def in_order(overlay: Conversation) -> list[str]:
+    return [str(violation) for violation in overlay.judge("pairwise").violations]
+
+
+def everywhere(*clients: Client) -> list[list[str]]:
+    return [client.received for client in clients]
+
+
+def two_that_race(ordering: str) -> Conversation:
+    """P at one end and q at the other end of a line, a subscriber of both at each end."""
+    overlay = Conversation(ordering=ordering)
+    overlay.brokers("a", b="a", c="b")
+    s, t = overlay.client("s", at="a"), overlay.client("t", at="c")
+    p, q = overlay.client("p", at="c"), overlay.client("q", at="a")
+    for client in (p, q):
+        client.advertises("TRUE")
+    for client in (s, t):
+        client.subscribes("TRUE")
+    overlay.settle()
+    p.publishes(x=1)
+    q.publishes(x=2)
+    overlay.settle()
+    return overlay
+
+
+def test_fifo_lets_two_subscribers_disagree() -> None:
+    [violation] = in_order(two_that_race("fifo"))
+
+    assert violation.startswith("pairwise: s delivered q#1 (position 1) before p#1 (position 2)")
+
+
+def test_the_broker_nearest_the_root_that_sees_both_decides() -> None:
+    overlay = two_that_race("pairwise")
+
+    assert in_order(overlay) == []
+    assert overlay.broker("c").unfinished() == []
+
+
+def test_a_held_publication_says_for_whom_it_waits() -> None:
+    overlay = two_that_race("pairwise")
+    p = overlay.world.nodes["p"].core  # type: ignore[index]
+    p.publish(overlay.world.now, {"x": 3})  # type: ignore[union-attr]
+    overlay.world.carry_out_calls(overlay.world.nodes["p"])  # type: ignore[index]
+    overlay.settle(2 * MS)
+
+    [held] = overlay.broker("c").status()["held"]
+    assert (held["publisher"], held["number"], held["waits_for"]) == ("p", 2, "b")
+
+
+def test_what_cannot_conflict_costs_nothing() -> None:
+    """The same publications cost the same messages and the same time as under fifo."""
+    carried = []
+    for ordering in ("fifo", "pairwise"):
+        overlay = Conversation(ordering=ordering)
+        overlay.brokers("a", b="a", c="b")
+        s, t = overlay.client("s", at="a"), overlay.client("t", at="c")
+        p = overlay.client("p", at="c")
+        p.advertises("TRUE")
+        s.subscribes("TRUE")
+        t.subscribes("TRUE")
+        overlay.settle()
+        before = overlay.world.messages_carried
+        p.publishes(x=1)
+        overlay.settle(2.5 * MS)
+        assert t.received == ["p:1"], "the nearer one has it after two links"
+        overlay.settle()
+        carried.append(overlay.world.messages_carried - before)
+
+    assert carried[0] == carried[1]
+
+
+def test_unordered_publications_and_subscriptions_do_not_wait() -> None:
+    overlay = two_that_race("pairwise")
+    p = overlay.world.nodes["p"].core  # type: ignore[index]
+    p.publish(overlay.world.now, {"x": 3}, ordered=False)  # type: ignore[union-attr]
+    overlay.world.carry_out_calls(overlay.world.nodes["p"])  # type: ignore[index]
+    overlay.settle(1.5 * MS)
+
+    assert overlay.broker("c").status()["held"] == []
+
+
+def _two_subscriptions_of_one_subscriber() -> list[str]:
+    """One subscription of t matches p alone and is unknown at b; the other matches q alone."""
+    overlay = Conversation(ordering="pairwise")
+    overlay.brokers("a", b="a", c="b")
+    p, q = overlay.client("p", at="c"), overlay.client("q", at="a")
+    p.advertises("topic = 'p'")
+    q.advertises("topic = 'q'")
+    s, t = overlay.client("s", at="a"), overlay.client("t", at="c")
+    s.subscribes("TRUE")
+    t.subscribes("topic = 'p'")
+    t.subscribes("topic = 'q'")
+    overlay.settle()
+    assert len(overlay.broker("b").interests.subscriptions) == 2
+    p.publishes(topic="p")
+    overlay.settle(1.5 * MS)
+    q.publishes(topic="q")
+    overlay.settle()
+    assert sorted(map(len, everywhere(s, t))) == [2, 2]
+    return in_order(overlay)
+
+
+def test_what_counts_is_the_subscriber_and_not_the_subscription() -> None:
+    assert _two_subscriptions_of_one_subscriber() == []
+
+
+def test_without_believing_the_child_that_waits_it_goes_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_conflict = Conflicts.is_conflict
+    monkeypatch.setattr(
+        Conflicts,
+        "is_conflict",
+        lambda self, matching, above, unseen_at=None: is_conflict(self, matching, above),
+    )
+
+    assert len(_two_subscriptions_of_one_subscriber()) == 1
+
+
+def _a_subscription_confirmed_while_a_publication_is_held() -> list[str]:
+    """The publication p passes h before t's subscription gets there, and is held at b for v and w.
+
+    The advertisement of q reaches u and t but neither v nor w, so h has no reason to let p wait.
+    """
+    overlay = Conversation(ordering="pairwise")
+    overlay.brokers("g", b="g", h="b", e="b")
+    p, q, r = (overlay.client(name, at=at) for name, at in (("p", "h"), ("q", "g"), ("r", "g")))
+    p.advertises("topic = 'p'")
+    q.advertises("topic = 'q'")
+    r.advertises("topic = 'r'")
+    w, v, u = (overlay.client(name, at=at) for name, at in (("w", "g"), ("v", "b"), ("u", "h")))
+    w.subscribes("topic = 'p' OR topic = 'r'")
+    v.subscribes("topic = 'p' OR topic = 'r'")
+    u.subscribes("topic = 'p' OR topic = 'q'")
+    t = overlay.client("t", at="e")
+    overlay.settle()
+    t.subscribes("topic = 'p' OR topic = 'q'")
+    overlay.settle(1.5 * MS)
+    p.publishes(topic="p")
+    overlay.settle(1.5 * MS)
+    q.publishes(topic="q")
+    overlay.settle()
+    assert u.received == ["p:1", "q:1"]
+    return in_order(overlay)
+
+
+def test_a_confirmation_does_not_overtake_a_publication_that_is_held() -> None:
+    assert _a_subscription_confirmed_while_a_publication_is_held() == []
+
+
+def test_if_it_did_it_would_go_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(self: Publications, neighbour: Neighbour, message: Message) -> None:
+        assert neighbour.link is not None
+        self._outbox.send(neighbour.link, message)
+
+    monkeypatch.setattr(Publications, "send_in_turn", at_once)
+
+    assert len(_a_subscription_confirmed_while_a_publication_is_held()) == 1
+
+
+def test_a_connection_lost_while_a_publication_is_held_costs_nothing() -> None:
+    for moment in range(12):
+        overlay = Conversation(ordering="pairwise")
+        overlay.brokers("a", b="a", c="b")
+        s, t = overlay.client("s", at="a"), overlay.client("t", at="c")
+        p, q = overlay.client("p", at="c"), overlay.client("q", at="a")
+        for client in (p, q):
+            client.advertises("TRUE")
+        for client in (s, t):
+            client.subscribes("TRUE")
+        overlay.settle()
+        p.publishes(x=1)
+        q.publishes(x=2)
+        overlay.settle(moment * MS / 2)
+        overlay.world.break_link("c", "b")  # type: ignore[arg-type]
+        overlay.settle()
+
+        assert in_order(overlay) == []
+        assert sorted(map(len, everywhere(s, t))) == [2, 2]
+        assert all(overlay.broker(name).unfinished() == [] for name in "abc")
