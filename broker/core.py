@@ -677,14 +677,17 @@ class BrokerCore:
     def _on_tick(self) -> None:
         """Once per heartbeat: greet the living, look for the dead and the stuck."""
         limits = self.limits
+        strangers = []
         for link in list(self._links.values()):
             silent = self._now - link.heard_at
             if link.neighbour is None and link.state is not LinkState.TO_MONITOR:
-                if self._now - link.opened_at > limits.greeting_timeout_s and self._is_ready:
-                    reason = f"no greeting within {limits.greeting_timeout_s:g} s"
-                    self._close(link, GoodbyeCode.TIMEOUT, reason)
+                strangers.append(link)
             elif silent > limits.heartbeat_timeout_s:
                 self._close(link, GoodbyeCode.TIMEOUT, f"silent for {silent:.1f} s")
+        for link in strangers[: limits.timeouts_per_tick]:
+            if self._now - link.opened_at > limits.greeting_timeout_s and self._is_ready:
+                reason = f"no greeting within {limits.greeting_timeout_s:g} s"
+                self._close(link, GoodbyeCode.TIMEOUT, reason)
         alive = tuple(link.link for link in self._links.values() if link.neighbour is not None)
         if alive:
             self._outbox.add(SendMessage(alive, Heartbeat()))

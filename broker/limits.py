@@ -42,6 +42,8 @@ class Limits:
     """Distinct contents per neighbour whose route is remembered while tables stand still."""
     publish_window: int = 4096
     """Publications of one client that may be unconfirmed before `publish` waits."""
+    publish_window_bytes: int = 16 << 20
+    """And their bodies: all of it may have to be sent again at once, into one send buffer."""
     delivery_buffer_max: int = 1024
     """Deliveries an application has not taken yet before its client stops reading."""
 
@@ -50,6 +52,8 @@ class Limits:
     """For a connection to come about; a machine that is switched off does not even refuse."""
     greeting_timeout_s: float = 5.0
     """From a connection to its greeting; a person typing into netcat is not a peer."""
+    timeouts_per_tick: int = 250
+    """Strangers closed in one heartbeat: thousands at once would hold up everybody else."""
     heartbeat_interval_s: float = 1.0
     """Every link carries something at least this often."""
     heartbeat_timeout_s: float = 10.0
