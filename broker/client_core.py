@@ -618,8 +618,12 @@ class ClientCore:
             case Advertise():
                 self._on_advertised(operation, AdvertisementId(request.subject))
             case Unadvertise():
-                interest = self._advertisements.pop(AdvertisementId(request.subject))
-                self._record_interest("unadvertised", "advertisement", request.subject, interest)
+                # Withdrawn before it was answered, it may have been refused in the meantime.
+                withdrawn = self._advertisements.pop(AdvertisementId(request.subject), None)
+                if withdrawn is not None:
+                    self._record_interest(
+                        "unadvertised", "advertisement", request.subject, withdrawn
+                    )
             case Subscribe():
                 interest = self._subscriptions[SubscriptionId(request.subject)]
                 if not interest.is_withdrawn:
@@ -627,7 +631,7 @@ class ClientCore:
                     self._matches.clear()
                     self._record_subscribed(SubscriptionId(request.subject))
             case Unsubscribe():
-                del self._subscriptions[SubscriptionId(request.subject)]
+                self._subscriptions.pop(SubscriptionId(request.subject), None)  # likewise
         self._outbox.add(EndOperation(operation, None))
 
     def _on_advertised(self, operation: OperationId, advertisement: AdvertisementId) -> None:

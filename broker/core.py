@@ -160,6 +160,7 @@ class BrokerCore:
             neighbours=self.neighbours,
             requests=self._requests,
             conflicts=Conflicts() if orders.waits_for_conflicts else None,
+            is_root_to_know=orders.settles_at_root,
         )
         self.publications = Publications(
             ordering=orders(),

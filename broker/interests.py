@@ -43,6 +43,7 @@ class Interests:
         neighbours: Neighbours,
         requests: Requests,
         conflicts: Conflicts | None,
+        is_root_to_know: bool,
     ) -> None:
         """Begin knowing nobody."""
         self.advertisements = AdvertisementTable()
@@ -50,6 +51,8 @@ class Interests:
         self.policy = policy
         self.conflicts = conflicts
         """Kept up to date only for an ordering that waits for them."""
+        self._is_root_to_know = is_root_to_know
+        """Whether subscriptions go up in any case, because all publications do."""
         self._node = node
         self._delta = delta
         self._limits = limits
@@ -112,6 +115,8 @@ class Interests:
 
     def _prune(self, withdrawn: Advertisement, source: Neighbour, now: float) -> None:
         """Take back the subscriptions that only this advertisement drew towards `source`."""
+        if self._is_root_to_know and isinstance(source, Above):
+            return
         for subscription in self.subscriptions.overlapping(withdrawn.filter, excluding=source.node):
             hops = self._forwarded[subscription.id]
             if source.node in hops and source.node not in self.advertisements.hops_overlapping(
@@ -155,6 +160,8 @@ class Interests:
         targets = self._neighbours.other_brokers(source)
         if self.policy == FILTER:
             hops = self.advertisements.hops_overlapping(accepted, excluding=source.node)
+            if self._is_root_to_know and self._neighbours.parent is not None:
+                hops.append(self._neighbours.parent.node)
             targets = [target for target in targets if target.node in hops]
         self._forwarded[entry.id] = {target.node: None for target in targets}
         onwards = self._subscribe_onwards(subscribe.operation, entry)

@@ -68,6 +68,9 @@ class Publications:
         self._interests = interests
         self._outbox = outbox
         self._last_seen: dict[NodeId, tuple[int, int]] = {}
+        """The incarnation and number of each publisher's last publication."""
+        self._last_seen_settled: dict[NodeId, tuple[int, int]] = {}
+        """The same on their way down, where what climbs comes back from the root."""
         self._touched: dict[NodeId, Below] = {}
         """Neighbours below for whom something may have become stable in this step."""
         self._awaiting: dict[int, Arrival] = {}
@@ -83,14 +86,17 @@ class Publications:
         counters = self.counters
         counters.received += 1
         stamp = (publication.incarnation, publication.seq)
-        if self._last_seen.get(publication.publisher, (0, 0)) >= stamp:
+        last_seen = self._last_seen
+        if self.ordering.settles_at_root and isinstance(source, Above):
+            last_seen = self._last_seen_settled
+        if last_seen.get(publication.publisher, (0, 0)) >= stamp:
             counters.duplicate += 1
             route = NOWHERE
         else:
             route = self._route(source, publication.content)
             if isinstance(source, Below) and source.kind is NodeKind.CLIENT:
                 _require_publishable(source, publication, route)
-            self._last_seen[publication.publisher] = stamp
+            last_seen[publication.publisher] = stamp
             if route.down or route.climbs:
                 counters.matched += 1
 
@@ -248,21 +254,22 @@ class Publications:
             advertisement.filter.matches(attributes)
             for advertisement in self._interests.advertisements.of_client(source.node)
         )
-        hops = self._interests.subscriptions.hops(attributes)
         version = self._neighbours.version
         parent = self._neighbours.parent
+        if self.ordering.settles_at_root and parent is not None and source is not parent:
+            return Route(down=(), climbs=True, links=(), is_allowed=is_allowed, version=version)
+        hops = self._interests.subscriptions.hops(attributes)
         below = self._neighbours.below
         if self._interests.policy == FLOODING:
             down = [n for n in self._neighbours.children() if n.has_joined]
             down += [below[hop] for hop in hops if hop in below and below[hop] not in down]
-            climbs = parent is not None
+            climbs = parent is not None and source is not parent
         else:
             down = [below[hop] for hop in hops if hop in below]
-            climbs = parent is not None and parent.node in hops
-        if not is_from_client:
+            climbs = parent is not None and source is not parent and parent.node in hops
+        if not is_from_client and not self.ordering.settles_at_root:
             # Whoever is interested behind a broker has it already when it comes from there.
             down = [neighbour for neighbour in down if neighbour is not source]
-            climbs = climbs and source is not parent
         route = Route(
             down=tuple(down),
             climbs=climbs,

@@ -47,6 +47,8 @@ class Ordering(Protocol[Arrival]):
     name: ClassVar[str]
     waits_for_conflicts: ClassVar[bool]
     """Whether a publication that climbs waits for the parent if it conflicts."""
+    settles_at_root: ClassVar[bool]
+    """Whether every publication climbs to the root, and is settled nowhere before it was there."""
 
     @property
     def held(self) -> Collection[Arrival]:
@@ -63,6 +65,7 @@ class _SettleOnArrival(Generic[Arrival]):
     """Never hold anything."""
 
     waits_for_conflicts: ClassVar = False
+    settles_at_root: ClassVar = False
     held: tuple[Arrival, ...] = ()
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
@@ -90,6 +93,18 @@ class Fifo(_SettleOnArrival[Arrival]):
     name: ClassVar = "fifo"
 
 
+class Sequencer(_SettleOnArrival[Arrival]):
+    """`sequencer`: the root decides the order of everything; the baseline that people know.
+
+    Every publication climbs to the root, whoever wants it, and comes back down from there, to its
+    origin too. All subscribers see parts of one sequence, so it keeps pairwise order; the price is
+    the way to the root for everybody, and a root that handles everything.
+    """
+
+    name: ClassVar = "sequencer"
+    settles_at_root: ClassVar = True
+
+
 class Pairwise(Generic[Arrival]):
     """`pairwise`: any two subscribers get what both of them get in the same order.
 
@@ -110,6 +125,7 @@ class Pairwise(Generic[Arrival]):
 
     name: ClassVar = "pairwise"
     waits_for_conflicts: ClassVar = True
+    settles_at_root: ClassVar = False
 
     def __init__(self) -> None:
         """Begin with nothing held."""
@@ -168,5 +184,5 @@ class Pairwise(Generic[Arrival]):
 
 
 ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
-    ordering.name: ordering for ordering in (Unordered, Fifo, Pairwise)
+    ordering.name: ordering for ordering in (Unordered, Fifo, Pairwise, Sequencer)
 }
