@@ -1,0 +1,40 @@
+"""The node on TCP, with trio: the broker as a program, and the client library.
+
+For applications::
+
+    from broker.net import connect
+"""
+
+from broker.client_core import ClientState
+from broker.effects import Delivery
+from broker.errors import (
+    BrokerError,
+    ClosedError,
+    NotAdvertisedError,
+    RefusedError,
+    UnconfirmedError,
+)
+from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from broker.net.client import Advertisement, Client, Receipt, connect
+from broker.net.subscription import Subscription
+from routing.errors import ContentError, FilterSyntaxError
+
+__all__ = [
+    "Advertisement",
+    "BrokerAddresses",
+    "BrokerError",
+    "BrokerSettings",
+    "Client",
+    "ClientState",
+    "ClosedError",
+    "ContentError",
+    "Delivery",
+    "FilterSyntaxError",
+    "NotAdvertisedError",
+    "Receipt",
+    "RefusedError",
+    "Subscription",
+    "UnconfirmedError",
+    "connect",
+    "serve_broker",
+]

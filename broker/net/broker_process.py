@@ -1,0 +1,224 @@
+"""One broker as a program runs it: listen, join, serve, stop."""
+
+import contextlib
+import json
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import attrs
+import trio
+
+from broker.core import BrokerCore
+from broker.effects import BecomeReady, Level, Stop
+from broker.errors import GaveUpError
+from broker.inputs import ShutdownRequested
+from broker.limits import DEFAULT_LIMITS, Limits
+from broker.messages import NodeKind
+from broker.net.addresses import name_of
+from broker.net.driver import Driver
+from broker.net.http_endpoint import Page, serve_pages
+from broker.net.listener import accept_connections, listen, raise_open_files_limit
+from broker.net.logs import Log, LogWriter
+from broker.net.metrics import CONTENT_TYPE, BrokerMetrics
+from faulttol.history import History, HistoryWriter
+from routing.ids import NodeId
+
+
+@attrs.frozen(kw_only=True)
+class BrokerSettings:
+    """All that a broker is told from outside."""
+
+    node: NodeId
+    incarnation: int = 1
+    """Counts up with every start under the same name."""
+    listen: str = "127.0.0.1:0"
+    """`host:port`; port 0 is any that is free."""
+    allow_remote: bool = False
+    """Whether `listen` and `metrics` may be reachable from other machines."""
+    address: str | None = None
+    """Where others are to dial this broker, if that is not where it listens."""
+    join: str | None = None
+    """The address of the broker to join at; the root has none."""
+    ordering: str = "fifo"
+    policy: str = "filter"
+    delta: int = 1
+    metrics: str | None = None
+    """Where to answer HTTP requests for `/metrics` and `/status`."""
+    run_dir: Path | None = None
+    """The run directory to write a history to, under `run_id`."""
+    run_id: str = ""
+    limits: Limits = DEFAULT_LIMITS
+    log_file: Path | None = None
+    """Instead of standard error."""
+    log_level: Level = Level.INFO
+
+
+@attrs.frozen
+class BrokerAddresses:
+    """Where a broker listens, after the operating system has chosen the ports."""
+
+    broker: str
+    metrics: str | None
+
+
+async def serve_broker(
+    settings: BrokerSettings,
+    *,
+    shutdown: trio.Event | None = None,
+    task_status: trio.TaskStatus[BrokerAddresses] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Be a broker until told to stop: by `shutdown` or, without it, by SIGTERM or SIGINT.
+
+    It counts as started when it listens; whoever comes before it has joined is asked to wait. Told
+    to stop, it finishes what it has accepted; told once more by a signal, it stops at once.
+    `GaveUpError` says why it stopped if nobody had told it to.
+    """
+    raise_open_files_limit()
+    with contextlib.ExitStack() as stack:
+        if shutdown is None:
+            # First of all: whoever starts a broker may stop it at any moment.
+            signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+        log = stack.enter_context(_log(settings))
+        history = stack.enter_context(_history(settings))
+        listening = stack.enter_context(
+            await listen(settings.listen, allow_remote=settings.allow_remote)
+        )
+        pages_listening = None
+        if settings.metrics is not None:
+            pages_listening = stack.enter_context(
+                await listen(settings.metrics, allow_remote=settings.allow_remote)
+            )
+        broker = _Broker(settings, name_of(listening), log, history)
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(broker.run, nursery.cancel_scope)
+            nursery.start_soon(accept_connections, listening, broker.take, log)
+            if pages_listening is not None:
+                nursery.start_soon(serve_pages, pages_listening, broker.pages())
+            if shutdown is None:
+                nursery.start_soon(_stop_on_signals, broker, signals)
+            else:
+                nursery.start_soon(_stop_when_set, broker, shutdown)
+            task_status.started(
+                BrokerAddresses(
+                    broker=name_of(listening),
+                    metrics=name_of(pages_listening) if pages_listening else None,
+                )
+            )
+    if broker.failure is not None:
+        raise GaveUpError(broker.failure)
+
+
+class _Broker:
+    """A core with its driver, and what only a broker needs of both."""
+
+    def __init__(
+        self, settings: BrokerSettings, bound: str, log: Log, history: History | None
+    ) -> None:
+        self.failure: str | None = None
+        """Why it stopped without having been told to."""
+        self._limits = settings.limits
+        self._log = log
+        self._is_told_to_stop = False
+        self._address = settings.address or bound
+        self._core = BrokerCore(
+            settings.node,
+            settings.incarnation,
+            address=self._address,
+            join=settings.join,
+            ordering=settings.ordering,
+            policy=settings.policy,
+            delta=settings.delta,
+            limits=settings.limits,
+        )
+        # While the links between brokers cannot keep up, clients have to wait: nothing that has
+        # been read from one may be thrown away, and there is no end to what they could send.
+        self._driver = Driver(
+            self._core.step,
+            limits=settings.limits,
+            log=log,
+            history=history,
+            handlers={BecomeReady: self._on_ready, Stop: self._on_stop},
+            is_trunk=lambda link: self._core.kind_of(link) is NodeKind.BROKER,
+            is_gated=lambda link: self._core.kind_of(link) is NodeKind.CLIENT,
+        )
+        self._metrics = BrokerMetrics(self._core, self._driver)
+
+    async def run(
+        self,
+        everything: trio.CancelScope,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until the core stops, then end everything else."""
+        await self._driver.run(self._core.start, task_status=task_status)
+        everything.cancel()
+
+    def take(self, accepted: socket.socket) -> None:
+        """Serve a connection, if there is room for it."""
+        if self._driver.connection_count < self._limits.links_max:
+            self._driver.adopt(accepted)
+            return
+        accepted.close()
+        self._metrics.connections_refused += 1
+        reason = f"{self._limits.links_max} connections, which is as many as are allowed"
+        self._log(Level.WARNING, "connection refused", {"reason": reason})
+
+    def stop(self) -> None:
+        """Stop when everything accepted is finished; told again, stop at once."""
+        if self._is_told_to_stop:
+            self._driver.stop()
+        self._is_told_to_stop = True
+        self._driver.step(ShutdownRequested())
+
+    def pages(self) -> dict[str, Page]:
+        """What it answers over HTTP."""
+        return {
+            "/metrics": Page(CONTENT_TYPE, self._metrics.exposition),
+            "/status": Page(
+                "application/json", lambda: json.dumps(self._core.status(), ensure_ascii=False)
+            ),
+        }
+
+    def _on_ready(self, _: BecomeReady) -> None:
+        self._metrics.is_ready = True
+        self._log(Level.INFO, "ready", {"address": self._address})
+
+    def _on_stop(self, effect: Stop) -> None:
+        if not self._is_told_to_stop:
+            self.failure = effect.reason
+        self._log(Level.INFO, "stopped", {"reason": effect.reason})
+        self._driver.stop()
+
+
+async def _stop_when_set(broker: _Broker, shutdown: trio.Event) -> None:
+    await shutdown.wait()
+    broker.stop()
+
+
+async def _stop_on_signals(broker: _Broker, signals: AsyncIterator[int]) -> None:
+    async for _ in signals:
+        broker.stop()
+
+
+@contextlib.contextmanager
+def _log(settings: BrokerSettings) -> Iterator[Log]:
+    if settings.log_file is None:
+        yield LogWriter(settings.node, sys.stderr, settings.log_level)
+    else:
+        with settings.log_file.open("a", encoding="utf-8") as file:
+            yield LogWriter(settings.node, file, settings.log_level)
+
+
+@contextlib.contextmanager
+def _history(settings: BrokerSettings) -> Iterator[History | None]:
+    if settings.run_dir is None:
+        yield None
+    else:
+        with HistoryWriter(
+            settings.run_dir, settings.run_id, settings.node, settings.incarnation
+        ) as history:
+            yield history

@@ -1,0 +1,598 @@
+"""The client library: publish and subscribe from a trio program.
+
+A session, from the first connection to the last confirmation::
+
+    async with connect("127.0.0.1:5000", name="alice") as alice:
+        await alice.advertise("symbol = 'IBM'")
+        subscription = await alice.subscribe("price > 100")
+        await alice.publish({"symbol": "IBM", "price": 101.5}, b"details")
+
+        async for delivery in subscription:
+            print(delivery.publisher, delivery.seq, delivery.content["price"], delivery.body)
+            break
+
+Leaving the block waits until everything published is confirmed. Waiting has no timeout arguments:
+`trio.fail_after` and `trio.move_on_after` do that, everywhere and for several calls together. A
+lost connection is looked after in the background and costs neither publications nor deliveries;
+only when it cannot be had back at all, calls raise `ClosedError`.
+"""
+
+import contextlib
+import heapq
+import secrets
+import time
+import zlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Final
+
+import attrs
+import trio
+
+from broker.client_core import ClientCore, ClientState
+from broker.effects import (
+    BecomeReady,
+    Deliver,
+    Effect,
+    EndOperation,
+    Refusal,
+    ReportConfirmed,
+    ReportSkipped,
+    Stop,
+)
+from broker.errors import ClosedError, RefusedError, UnconfirmedError
+from broker.inputs import Input, ShutdownRequested
+from broker.limits import DEFAULT_LIMITS, Limits
+from broker.net.addresses import parse_address
+from broker.net.driver import Driver
+from broker.net.logs import Log, no_log
+from broker.net.subscription import Subscription
+from faulttol.history import History
+from routing.filter_text import topic_filter
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.values import Content, ContentError
+
+PUBLISHED_PER_CHECKPOINT: Final = 64
+"""Publications handed over before others get a turn, also the task that writes them out."""
+
+WRITE_BYTES: Final = 64 << 10
+"""So much is written without waiting for that turn."""
+
+LEAVE_TIMEOUT_S: Final = 2.0
+"""For the broker to confirm that this client has left; it finds out by itself otherwise."""
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    *brokers: str,
+    name: str | None = None,
+    incarnation: int | None = None,
+    first_seq: int = 1,
+    limits: Limits = DEFAULT_LIMITS,
+    history: History | None = None,
+    log: Log = no_log,
+    on_state: Callable[[ClientState], None] | None = None,
+) -> AsyncIterator["Client"]:
+    """Connect to the first of these brokers that answers, and be its client within the block.
+
+    `name` is unique in the overlay; without one, the client gets a name of its own. A program that
+    comes back under its name does so with a higher `incarnation`, for which the clock is good
+    enough, and may go on counting its publications at `first_seq`. Whoever wants to know of lost
+    and regained connections is told every new state by `on_state`.
+
+    At the end of the block the client waits for its publications to be confirmed, at most for
+    `limits.drain_timeout_s`, and leaves the overlay; `UnconfirmedError` says if some were not.
+    After an exception it leaves without waiting.
+    """
+    client = Client(
+        NodeId(name if name is not None else f"client-{secrets.token_hex(6)}"),
+        time.time_ns() // 1_000_000 if incarnation is None else incarnation,
+        brokers=brokers,
+        first_seq=first_seq,
+        limits=limits,
+        history=history,
+        log=log,
+        on_state=on_state,
+    )
+    with _lone_exception_as_itself():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.run)
+            try:
+                await client.wait_ready()
+                yield client
+            except BaseException:
+                client.abandon()
+                raise
+            await client.close()
+
+
+class Client:
+    """A connected client; `connect` makes one."""
+
+    def __init__(
+        self,
+        name: NodeId,
+        incarnation: int,
+        *,
+        brokers: Iterable[str],
+        first_seq: int,
+        limits: Limits,
+        history: History | None,
+        log: Log,
+        on_state: Callable[[ClientState], None] | None,
+    ) -> None:
+        if not (0 < len(name) <= limits.name_chars_max and name.isprintable()):
+            raise ValueError(
+                f"client name {name!r}: expected 1 to {limits.name_chars_max} printable characters"
+            )
+        brokers = list(brokers)
+        for address in brokers:
+            parse_address(address)
+        self.name = name
+        self._limits = limits
+        self._body_bytes_max = limits.body_bytes_max
+        self._is_recording = history is not None
+        self._on_state = on_state
+        self._core = ClientCore(
+            name,
+            incarnation,
+            brokers=brokers,
+            limits=limits,
+            recording=self._is_recording,
+            first_seq=first_seq,
+        )
+        self._state = self._core.state
+        self._driver = Driver(
+            self._step,
+            limits=limits,
+            log=log,
+            history=history,
+            handlers={
+                Deliver: self._on_deliver,
+                ReportConfirmed: self._on_report_confirmed,
+                ReportSkipped: self._on_report_skipped,
+                EndOperation: self._on_end_operation,
+                BecomeReady: self._on_become_ready,
+                Stop: self._on_stop,
+            },
+            is_trunk=lambda _: False,
+            is_gated=lambda _: True,
+        )
+        self._ready = trio.Event()
+        self._stopped = trio.Event()
+        self._stop_reason: str | None = None
+        self._is_closing = False
+        self._operations: dict[OperationId, _Outcome] = {}
+        self._subscriptions: dict[SubscriptionId, Subscription] = {}
+        self._has_room = True
+        self._body_sizes: deque[int] = deque()
+        """Of the publications that are not confirmed."""
+        self._body_bytes = 0
+        self._room_made = trio.Event()
+        self._credit = 0
+        """Publications to hand over before the next checkpoint."""
+        self._flush_wanted = trio.Event()
+        self._last_seq = first_seq - 1
+        self._confirmed_seq = first_seq - 1
+        self._skipped: dict[int, str] = {}
+        self._awaited: list[int] = []
+        """Numbers of publications that somebody waits for, as a heap."""
+        self._settled: dict[int, trio.Event] = {}
+
+    def __repr__(self) -> str:
+        return f"<Client {self.name}: {self.state}>"
+
+    @property
+    def state(self) -> ClientState:
+        """Where this client stands with the overlay."""
+        return self._core.state
+
+    @property
+    def broker(self) -> NodeId | None:
+        """The broker it is, or was last, connected to."""
+        return self._core.broker
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many publications have been handed over and are not confirmed yet."""
+        return self._core.unconfirmed
+
+    # --- advertising and publishing ---------------------------------------------------------
+
+    async def advertise(self, filter_text: str) -> "Advertisement":
+        """Announce what this client will publish; it may, as soon as this returns.
+
+        Cancelled, it leaves no advertisement behind.
+        """
+        name, operation = self._core.advertise(self._driver.now(), filter_text)
+        try:
+            await self._perform(operation)
+        except trio.Cancelled:
+            self._withdraw_unheard(lambda now: self._core.unadvertise(now, name))
+            raise
+        return Advertisement(name, filter_text, self)
+
+    async def publish(
+        self, content: Content, body: bytes = b"", *, ordered: bool = True, confirm: bool = False
+    ) -> "Receipt":
+        """Publish; waits for nothing but room in the window of unconfirmed publications.
+
+        With `confirm`, it also waits until everybody who is owed the publication has it. Not
+        `ordered`, a publication neither waits for others nor makes others wait.
+
+        As long as there is room, only every 64th call is a checkpoint. What was published is on
+        its way at the next checkpoint of this task at the latest.
+        """
+        if self._credit and self._has_room:
+            self._credit -= 1
+        else:
+            await self._wait_for_room()
+        receipt = self.publish_nowait(content, body, ordered=ordered, urgent=confirm)
+        if confirm:
+            self._driver.flush()
+            await receipt.confirmed()
+        return receipt
+
+    def publish_nowait(
+        self, content: Content, body: bytes = b"", *, ordered: bool = True, urgent: bool = False
+    ) -> "Receipt":
+        """Publish, or raise `trio.WouldBlock` if too many publications are unconfirmed.
+
+        An `urgent` one is confirmed as early as possible; others wait some milliseconds for
+        company.
+        """
+        if self._stop_reason is not None:
+            raise ClosedError(self._stop_reason)
+        if not self._has_room:
+            raise trio.WouldBlock
+        if type(body) is not bytes:
+            raise TypeError(f"body: found {type(body).__name__}, expected bytes")
+        if len(body) > self._body_bytes_max:
+            raise ContentError(f"body of {len(body)} bytes, at most {self._body_bytes_max} allowed")
+        driver = self._driver
+        seq = self._core.publish(driver.now(), content, body, ordered=ordered, urgent=urgent)
+        self._last_seq = seq
+        self._body_sizes.append(len(body))
+        self._body_bytes += len(body)
+        self._measure_room()
+        driver.carry_out(self._core.take_effects())
+        if driver.unflushed_bytes > WRITE_BYTES:
+            driver.flush()
+        else:
+            self._flush_wanted.set()
+        return Receipt(seq, self)
+
+    async def publish_many(
+        self,
+        publications: Iterable[Content | tuple[Content, bytes]],
+        *,
+        ordered: bool = True,
+        confirm: bool = False,
+    ) -> list["Receipt"]:
+        """Publish contents, or pairs of content and body, one after the other."""
+        receipts = []
+        for publication in publications:
+            content, body = publication if isinstance(publication, tuple) else (publication, b"")
+            receipts.append(await self.publish(content, body, ordered=ordered))
+        if confirm:
+            for receipt in receipts:
+                await receipt.confirmed()
+        return receipts
+
+    async def flush(self) -> None:
+        """Wait until everything published so far is confirmed."""
+        await self._wait_settled(self._last_seq)
+        if self._skipped:
+            raise UnconfirmedError(self._describe_skipped())
+
+    # --- subscribing ------------------------------------------------------------------------
+
+    async def subscribe(
+        self, filter_text: str | None = None, *, topic: str | None = None, ordered: bool = True
+    ) -> Subscription:
+        """Ask for publications by content, or by topic: `/a/*` is everything under `/a/`.
+
+        What reaches this client's broker after this has returned is delivered. Cancelled, it
+        leaves no subscription behind.
+        """
+        if (filter_text is None) == (topic is None):
+            raise TypeError("subscribe takes either a filter or a topic")
+        if filter_text is None:
+            assert topic is not None
+            filter_text = topic_filter(topic).sql
+        name, operation = self._core.subscribe(self._driver.now(), filter_text, ordered=ordered)
+        subscription = Subscription(
+            name,
+            filter_text,
+            is_ordered=ordered,
+            full_at=self._limits.delivery_buffer_max,
+            on_full=self._driver.gate.close,
+            on_taken=self._relieve,
+            withdraw=self._unsubscribe,
+        )
+        self._subscriptions[name] = subscription
+        try:
+            await self._perform(operation)
+        except BaseException as error:
+            self._end_subscription(subscription)
+            if isinstance(error, trio.Cancelled):
+                self._withdraw_unheard(lambda now: self._core.unsubscribe(now, name))
+            raise
+        return subscription
+
+    async def _unsubscribe(self, subscription: Subscription) -> None:
+        if self._subscriptions.get(subscription.id) is not subscription:
+            return  # ended before
+        self._end_subscription(subscription)
+        if self._core.state not in (ClientState.LEAVING, ClientState.CLOSED):
+            await self._perform(self._core.unsubscribe(self._driver.now(), subscription.id))
+
+    def _end_subscription(self, subscription: Subscription) -> None:
+        del self._subscriptions[subscription.id]
+        subscription.end()
+        self._relieve()
+
+    def _relieve(self) -> None:
+        """Read on if applications have caught up: to half a buffer, or it would stop and go."""
+        if not self._driver.gate.is_open:
+            half = self._limits.delivery_buffer_max // 2
+            if all(subscription.buffered <= half for subscription in self._subscriptions.values()):
+                self._driver.gate.open()
+
+    # --- closing ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wait for confirmations, for a bounded time, and leave; at the end of `connect` as well.
+
+        Cancelled, it leaves without waiting.
+        """
+        if self._is_closing:
+            return
+        self._is_closing = True
+        try:
+            with trio.move_on_after(self._limits.drain_timeout_s):
+                await self._wait_settled(self._last_seq)
+            self._leave()
+            with trio.move_on_after(LEAVE_TIMEOUT_S):
+                await self._stopped.wait()
+        finally:
+            self.abandon()
+        if self._skipped:
+            raise UnconfirmedError(self._describe_skipped())
+
+    def abandon(self) -> None:
+        """Leave without waiting for anything."""
+        self._is_closing = True
+        try:
+            self._leave()
+            if not self._stopped.is_set():
+                self._driver.step(ShutdownRequested())
+        finally:
+            self._driver.stop()
+
+    def _leave(self) -> None:
+        # Left already, or closed for good: then there is nobody to tell.
+        with contextlib.suppress(ClosedError):
+            self._core.leave(self._driver.now())
+        self._driver.carry_out(self._take_effects())
+        self._driver.flush()
+
+    # --- in the background ------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the connection, until the client has left or been given up.
+
+        Shielded, because the end of `connect` sees to it that this ends, and a client that is
+        cancelled has to have a connection to take its leave over.
+        """
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._flush_when_wanted)
+                await self._driver.run(self._start)
+                nursery.cancel_scope.cancel()
+
+    async def wait_ready(self) -> None:
+        """Wait until a broker has let this client join."""
+        await self._ready.wait()
+        if self._stop_reason is not None:
+            raise ClosedError(self._stop_reason)
+
+    async def _flush_when_wanted(self) -> None:
+        """Write what a task has published when it is that task's turn to wait."""
+        while True:
+            await self._flush_wanted.wait()
+            self._flush_wanted = trio.Event()
+            self._driver.flush()
+
+    def _start(self, now: float) -> list[Effect]:
+        self._core.start(now)
+        return self._take_effects()
+
+    def _step(self, now: float, happened: Input) -> list[Effect]:
+        self._core.step(now, happened)
+        return self._take_effects()
+
+    def _take_effects(self) -> list[Effect]:
+        if self._core.state is not self._state:
+            self._state = self._core.state
+            if self._on_state is not None:
+                self._on_state(self._state)
+        return self._core.take_effects()
+
+    # --- effects ----------------------------------------------------------------------------
+
+    def _on_deliver(self, effect: Deliver) -> None:
+        delivery = effect.delivery
+        if self._is_recording:
+            fields = {
+                "subscriber": self.name,
+                "publisher": delivery.publisher,
+                "seq": delivery.seq,
+                "position": delivery.position,
+                "subscriptions": list(delivery.subscriptions),
+                "crc": zlib.crc32(delivery.body),
+            }
+            self._driver.record("delivered", fields)
+        # The application sees none of it before the driver, at the end of this step, has flushed
+        # the record.
+        for name in delivery.subscriptions:
+            subscription = self._subscriptions.get(name)
+            if subscription is not None:
+                subscription.put(delivery)
+
+    def _on_report_confirmed(self, effect: ReportConfirmed) -> None:
+        for _ in range(effect.seq - self._confirmed_seq):
+            self._body_bytes -= self._body_sizes.popleft()
+        self._confirmed_seq = effect.seq
+        self._measure_room()
+        self._room_made.set()
+        while self._awaited and self._awaited[0] <= effect.seq:
+            self._settled.pop(heapq.heappop(self._awaited)).set()
+
+    def _on_report_skipped(self, effect: ReportSkipped) -> None:
+        self._skipped[effect.seq] = effect.reason
+        if effect.seq in self._settled:
+            self._settled[effect.seq].set()
+
+    def _on_end_operation(self, effect: EndOperation) -> None:
+        outcome = self._operations.get(effect.operation)
+        if outcome is not None:
+            outcome.is_known = True
+            outcome.refusal = effect.refusal
+            outcome.ended.set()
+
+    def _on_become_ready(self, _: BecomeReady) -> None:
+        self._ready.set()
+
+    def _on_stop(self, effect: Stop) -> None:
+        """The core has come to its end: nobody is to wait for it any longer."""
+        self._stop_reason = effect.reason
+        for subscription in self._subscriptions.values():
+            subscription.end(None if self._is_closing else effect.reason)
+        for outcome in self._operations.values():
+            outcome.ended.set()
+        for settled in self._settled.values():
+            settled.set()
+        self._ready.set()
+        self._room_made.set()
+        self._stopped.set()
+        self._driver.stop()
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    async def _perform(self, operation: OperationId) -> None:
+        """Send what an operation has put into the outbox, and wait for its end."""
+        outcome = self._operations[operation] = _Outcome()
+        self._driver.carry_out(self._take_effects())
+        self._driver.flush()
+        try:
+            await outcome.ended.wait()
+        finally:
+            del self._operations[operation]
+        if outcome.refusal is not None:
+            raise RefusedError(outcome.refusal.code, outcome.refusal.reason)
+        if not outcome.is_known:
+            assert self._stop_reason is not None
+            raise ClosedError(self._stop_reason)
+
+    def _withdraw_unheard(self, withdraw: Callable[[float], OperationId]) -> None:
+        """Take back what was asked for by a task that has been cancelled in the meantime."""
+        with contextlib.suppress(ClosedError):
+            withdraw(self._driver.now())
+        self._driver.carry_out(self._take_effects())
+        self._driver.flush()
+
+    async def _wait_for_room(self) -> None:
+        self._credit = PUBLISHED_PER_CHECKPOINT
+        await trio.lowlevel.checkpoint()
+        while not self._has_room and self._stop_reason is None:
+            if self._room_made.is_set():
+                self._room_made = trio.Event()
+            await self._room_made.wait()
+
+    def _measure_room(self) -> None:
+        self._has_room = (
+            len(self._body_sizes) < self._limits.publish_window
+            and self._body_bytes < self._limits.publish_window_bytes
+        )
+
+    async def _wait_settled(self, seq: int) -> None:
+        """Wait until it is known what has become of a publication and of all before it."""
+        while seq > self._confirmed_seq and seq not in self._skipped:
+            if self._stop_reason is not None:
+                raise ClosedError(self._stop_reason)
+            if seq not in self._settled:
+                self._settled[seq] = trio.Event()
+                heapq.heappush(self._awaited, seq)
+            await self._settled[seq].wait()
+
+    async def wait_confirmed(self, seq: int) -> None:
+        """Wait until a publication is confirmed."""
+        await self._wait_settled(seq)
+        if seq in self._skipped:
+            raise UnconfirmedError(f"publication {seq} of {self.name}: {self._skipped[seq]}")
+
+    def _describe_skipped(self) -> str:
+        seq, reason = next(iter(self._skipped.items()))
+        return (
+            f"{len(self._skipped)} publications of {self.name} are not confirmed, "
+            f"the first is {seq}: {reason}"
+        )
+
+
+@attrs.define(eq=False)
+class _Outcome:
+    """How an operation ended, once it has."""
+
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    is_known: bool = False
+    refusal: Refusal | None = None
+
+
+@attrs.frozen(eq=False)
+class Advertisement:
+    """What a client has announced to publish."""
+
+    id: AdvertisementId
+    filter: str
+    _client: Client = attrs.field(repr=False)
+
+    async def withdraw(self) -> None:
+        """Publish under it no more; returns when the overlay has confirmed that."""
+        client = self._client
+        await client._perform(client._core.unadvertise(client._driver.now(), self.id))
+
+
+@attrs.define(eq=False)
+class Receipt:
+    """A publication that has been handed over."""
+
+    seq: int
+    """Its number, 1, 2, 3 ... of this publisher."""
+    _client: Client = attrs.field(repr=False)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether everybody who was owed the publication is known to have it."""
+        return self.seq <= self._client._confirmed_seq and self.seq not in self._client._skipped
+
+    async def confirmed(self) -> None:
+        """Wait until it is; `UnconfirmedError` if it never will be."""
+        await self._client.wait_confirmed(self.seq)
+
+
+@contextlib.contextmanager
+def _lone_exception_as_itself() -> Iterator[None]:
+    """Undo the wrapping by a nursery that its user need not know about."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        lone = group.exceptions[0]
+        context = lone.__context__
+        try:
+            raise lone
+        finally:
+            lone.__context__ = context  # not the group, which would be shown as another error
+            del lone, context

@@ -1,0 +1,202 @@
+"""One TCP connection: bytes in, messages out; frames in, bytes out. It knows nothing of meaning.
+
+This is the one place that meets trio's and the operating system's ways of saying that a connection
+is over. All of them become `ConnectionLostError`, with a reason in words.
+
+A plain non-blocking socket is used instead of trio's streams: a write that the socket takes at
+once, as it does nearly every time, then costs one system call and no pass through the scheduler.
+"""
+
+import contextlib
+import os
+import socket
+from typing import Final
+
+import attrs
+import trio
+
+from broker.codec import FrameDecoder
+from broker.errors import AddressError, BrokerError
+from broker.inputs import LinkId
+from broker.limits import Limits
+from broker.messages import Message
+from broker.net.addresses import Address, resolve
+
+RECEIVE_BYTES: Final = 64 << 10
+"""One read: hundreds of small publications. From 128 KiB on, allocators map fresh pages for every
+buffer, which would cost several times as much as the read itself."""
+
+LINGER_S: Final = 1.0
+"""How long a connection that this side ends is kept for what is on its way in both directions."""
+
+
+class ConnectionLostError(BrokerError):
+    """A connection is over, or could not be made; the text says why."""
+
+
+@attrs.define
+class Traffic:
+    """What has passed through all connections of a node since it started."""
+
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    messages_received: int = 0
+    messages_sent: int = 0
+
+
+class Connection:
+    """A connection, from the moment it exists until it is closed."""
+
+    def __init__(
+        self, link: LinkId, connected: socket.socket, limits: Limits, traffic: Traffic
+    ) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.link = link
+        self.remote = _remote_address(connected)
+        self.buffered_bytes = 0
+        """What `write` accepted and the socket has not taken yet."""
+        self._socket = connected
+        self._decoder = FrameDecoder(limits)
+        self._traffic = traffic
+        self._outgoing: list[bytes] = []
+        self._unsent = memoryview(b"")
+        """What was offered to the socket and not taken; it goes before `_outgoing`."""
+        self._sending = trio.Lock()
+
+    async def receive(self) -> list[Message]:
+        """Wait for bytes; return the messages they complete, of which there may be none.
+
+        Raises `ConnectionLostError`, or `RemoteProtocolError` if the bytes are no messages.
+        """
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(self._socket)
+                data = self._socket.recv(RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+            except trio.ClosedResourceError:
+                raise ConnectionLostError("closed by this side") from None
+            except OSError as error:
+                raise ConnectionLostError(_in_words(error)) from None
+            if not data:
+                raise ConnectionLostError("closed by the other side")
+            self._traffic.bytes_received += len(data)
+            messages = self._decoder.feed(data)
+            self._traffic.messages_received += len(messages)
+            return messages
+
+    def has_unread(self) -> bool:
+        """Whether the peer has been heard, though nobody has listened yet."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:  # `receive` will say so in time
+            pass
+        return True
+
+    def write(self, frames: bytes) -> None:
+        """Accept whole frames, to be sent by the next `flush`."""
+        self._outgoing.append(frames)
+        self.buffered_bytes += len(frames)
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether the socket takes nothing for now: somebody has to `send_more`."""
+        return len(self._unsent) > 0
+
+    def flush(self) -> None:
+        """Send what the socket takes at once."""
+        if self._outgoing and not self._unsent:
+            frames = self._outgoing
+            self._unsent = memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
+            self._outgoing = []
+            self._send()
+
+    async def send_more(self) -> None:
+        """Wait until the socket takes some of what it did not take before."""
+        async with self._sending:  # only one task may wait for a socket
+            if self._unsent:
+                # Closed while we waited: there is nothing left to send then.
+                with contextlib.suppress(trio.ClosedResourceError):
+                    await trio.lowlevel.wait_writable(self._socket)
+                self._send()
+                self.flush()
+
+    def _send(self) -> None:
+        """Offer the socket what is first in line.
+
+        A broken connection swallows it. That it is broken, `receive` finds out, which also sees
+        what the peer had to say before.
+        """
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)
+        else:
+            self._traffic.bytes_sent += sent
+        self._unsent = self._unsent[sent:]
+        self.buffered_bytes -= sent
+
+    async def hang_up(self) -> None:
+        """Before closing: send what was written, then hear the peer out, for a bounded time.
+
+        Were it closed with bytes unread, TCP would reset the connection, and the peer might never
+        get to read the reason it was sent.
+        """
+        with trio.move_on_after(LINGER_S), contextlib.suppress(OSError):
+            self.flush()
+            while self.is_backed_up:
+                await self.send_more()
+            self._socket.shutdown(socket.SHUT_WR)
+            while True:
+                await trio.lowlevel.wait_readable(self._socket)
+                if not self._socket.recv(RECEIVE_BYTES):
+                    break
+
+    def close(self) -> None:
+        """Close at once; whoever waits for this connection is woken."""
+        trio.lowlevel.notify_closing(self._socket)
+        self._socket.close()
+
+
+async def dial(address: str, *, timeout_s: float) -> socket.socket:
+    """Connect to whichever endpoint of an address answers first, or raise `ConnectionLostError`."""
+    failure = f"no answer within {timeout_s:g} s"
+    with trio.move_on_after(timeout_s):
+        try:
+            endpoints = await resolve(address)
+        except AddressError as error:
+            raise ConnectionLostError(str(error)) from None
+        for endpoint in endpoints:
+            attempt = socket.socket(endpoint.family, socket.SOCK_STREAM)
+            try:
+                # Trio makes it non-blocking and closes it if this is cancelled.
+                await trio.socket.from_stdlib_socket(attempt).connect(endpoint.sockaddr)
+            except OSError as error:
+                attempt.close()
+                failure = _in_words(error)
+                continue
+            if attempt.getsockname() == attempt.getpeername():
+                # Nobody listens, and TCP has found a way to shake hands with itself.
+                attempt.close()
+                failure = "connection refused"
+                continue
+            return attempt
+    raise ConnectionLostError(failure)
+
+
+def _remote_address(connected: socket.socket) -> str:
+    try:
+        host, port = connected.getpeername()[:2]
+    except OSError:  # gone again already
+        return "unknown"
+    return str(Address(host, port))
+
+
+def _in_words(error: OSError) -> str:
+    # Not `strerror`, to which trio adds the address.
+    return os.strerror(error.errno).lower() if error.errno else str(error)

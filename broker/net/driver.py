@@ -1,0 +1,368 @@
+"""Carries out what a core decides, the same for a broker and for a client.
+
+Everything runs in one thread, and a step of the core is one piece with what follows from it: the
+core is told, its effects are carried out, and what they wrote goes to the sockets, without anybody
+else running in between. So a link has its messages in the order of the effects, and a record is in
+the history before what it is about can be seen from outside.
+"""
+
+import itertools
+import math
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+import trio
+
+from broker.codec import encode
+from broker.effects import (
+    CloseLink,
+    Effect,
+    Level,
+    OpenLink,
+    RecordHistory,
+    SendMessage,
+    SetTimer,
+    Stop,
+    WriteLog,
+)
+from broker.errors import RemoteProtocolError
+from broker.inputs import (
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkId,
+    LinkOpened,
+    MessagesReceived,
+    TimerFired,
+)
+from broker.limits import Limits
+from broker.messages import Goodbye, GoodbyeCode
+from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
+from broker.net.logs import Log
+from faulttol.history import History
+
+Handler = Callable[[Any], None]
+"""Carries out one kind of effect; it must not call the core."""
+
+
+class Gate:
+    """Whether links of some kind are read for now."""
+
+    def __init__(self) -> None:
+        self._opened = trio.Event()
+        self._opened.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether one may pass."""
+        return self._opened.is_set()
+
+    def open(self) -> None:
+        """Let pass whoever waits, and everybody from now on."""
+        self._opened.set()
+
+    def close(self) -> None:
+        """Let nobody pass from now on."""
+        if self._opened.is_set():
+            self._opened = trio.Event()
+
+    async def wait_open(self) -> None:
+        """Wait until one may pass."""
+        await self._opened.wait()
+
+
+@attrs.define(eq=False)
+class _Open:
+    """A connection, and the scope to cancel when it is not to be read any more."""
+
+    connection: Connection
+    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    failure: str = ""
+    """Why this node gave it up, if it did."""
+
+
+class Driver:
+    """One core's hands and ears.
+
+    Two kinds of link matter to back pressure. While a *trunk* has more to send than it should
+    have, the gate is closed; while the gate is closed, *gated* links are not read.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[float, Input], list[Effect]],
+        *,
+        limits: Limits,
+        log: Log,
+        history: History | None = None,
+        handlers: Mapping[type[Effect], Handler],
+        is_trunk: Callable[[LinkId], bool],
+        is_gated: Callable[[LinkId], bool],
+    ) -> None:
+        """Drive a core by its `step`; `handlers` carry out the effects that only its owner can."""
+        self.traffic = Traffic()
+        self.protocol_errors = 0
+        self.gate = Gate()
+        self._step = step
+        self._limits = limits
+        self._log = log
+        self._history = history
+        self._is_trunk = is_trunk
+        self._is_gated = is_gated
+        self._handlers: dict[type[Effect], Handler] = {
+            OpenLink: self._on_open_link,
+            SetTimer: self._on_set_timer,
+            RecordHistory: self._on_record_history,
+            WriteLog: self._on_write_log,
+            Stop: self._on_stop,
+            **handlers,
+        }
+        # History is stamped with the wall clock as it stood now, carried on by the monotonic one:
+        # never backwards within a process and, as all processes of a machine share the monotonic
+        # clock, comparable between them unless somebody sets the wall clock in mid-run.
+        self._epoch = time.time() - trio.current_time()
+        self._link_ids = itertools.count(1)
+        self._links: dict[LinkId, _Open] = {}
+        self._connection_count = 0
+        self.unflushed_bytes = 0
+        """What has been written since the last `flush`."""
+        self._unflushed: dict[LinkId, _Open] = {}
+        self._has_unflushed_records = False
+        self._congested: dict[LinkId, None] = {}
+        self._timer_at = math.inf
+        self._timer = trio.CancelScope()
+        self._stopped = trio.Event()
+        self._background: trio.Nursery | None = None
+        self._connections: trio.Nursery | None = None
+
+    now = staticmethod(trio.current_time)
+    """Seconds, of the clock that steps and timers go by."""
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections, with those that are only kept for their last words."""
+        return self._connection_count
+
+    def buffered_bytes(self) -> dict[LinkId, int]:
+        """How many bytes wait for each link's socket."""
+        return {link: opened.connection.buffered_bytes for link, opened in self._links.items()}
+
+    async def run(
+        self,
+        start: Callable[[float], list[Effect]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Start the core, and serve until it stops."""
+        async with trio.open_nursery() as self._connections:
+            async with trio.open_nursery() as self._background:
+                self._background.start_soon(self._keep_time)
+                self.carry_out(start(self.now()))
+                self.flush()
+                task_status.started()
+                await self._stopped.wait()
+                self._background.cancel_scope.cancel()
+            for opened in self._links.values():
+                opened.reading.cancel()
+            self._links.clear()
+
+    # --- from the core to the world ---------------------------------------------------------
+
+    def step(self, happened: Input) -> None:
+        """Tell the core, and see to everything that follows; one that has stopped is left alone."""
+        if self._stopped.is_set():
+            return
+        self.carry_out(self._step(self.now(), happened))
+        self.flush()
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Carry out effects in their order; what they send leaves with the next `flush`."""
+        closing: list[CloseLink] = []
+        # Publications come in runs for the same links. A run is joined once, not once per link.
+        run: list[bytes] = []
+        run_links: tuple[LinkId, ...] = ()
+        for effect in effects:
+            if type(effect) is SendMessage:
+                links = effect.links
+                if links is not run_links and links != run_links:
+                    self._write(run_links, run)
+                    run = []
+                    run_links = links
+                run.append(encode(effect.message))
+            elif type(effect) is CloseLink:
+                closing.append(effect)
+            else:
+                self._handlers[type(effect)](effect)
+        self._write(run_links, run)
+        for effect in closing:
+            self._close_link(effect)
+
+    def _write(self, links: tuple[LinkId, ...], frames: list[bytes]) -> None:
+        if not frames:
+            return
+        run = frames[0] if len(frames) == 1 else b"".join(frames)
+        for link in links:
+            opened = self._links.get(link)
+            if opened is not None:
+                opened.connection.write(run)
+                self._unflushed[link] = opened
+                self.unflushed_bytes += len(run)
+                self.traffic.messages_sent += len(frames)
+
+    def flush(self) -> None:
+        """Give records to the operating system, then what was written to the sockets."""
+        if self._has_unflushed_records:
+            assert self._history is not None
+            self._history.flush()
+            self._has_unflushed_records = False
+        if not self._unflushed:
+            return
+        unflushed, self._unflushed = self._unflushed, {}
+        self.unflushed_bytes = 0
+        for opened in unflushed.values():
+            connection = opened.connection
+            was_backed_up = connection.is_backed_up
+            connection.flush()
+            if connection.is_backed_up:
+                self._on_backed_up(opened, is_new=not was_backed_up)
+
+    def _on_backed_up(self, opened: _Open, *, is_new: bool) -> None:
+        """A socket takes nothing for now."""
+        connection = opened.connection
+        if is_new:
+            assert self._connections is not None
+            self._connections.start_soon(self._send_rest, connection)
+        if connection.buffered_bytes > self._limits.send_buffer_bytes_max:
+            opened.failure = (
+                f"{connection.buffered_bytes} bytes wait to be sent, "
+                f"at most {self._limits.send_buffer_bytes_max} allowed"
+            )
+            opened.reading.cancel()
+        if connection.buffered_bytes > self._limits.send_buffer_bytes_high and self._is_trunk(
+            connection.link
+        ):
+            self._congested[connection.link] = None
+            self.gate.close()
+
+    async def _send_rest(self, connection: Connection) -> None:
+        while connection.is_backed_up:
+            await connection.send_more()
+            # Half of it, or the gate would swing with every packet.
+            if connection.buffered_bytes <= self._limits.send_buffer_bytes_high // 2:
+                self._relieve(connection.link)
+
+    def _relieve(self, link: LinkId) -> None:
+        if link in self._congested:
+            del self._congested[link]
+            if not self._congested:
+                self.gate.open()
+
+    def _close_link(self, effect: CloseLink) -> None:
+        opened = self._links.pop(effect.link, None)
+        if opened is not None:
+            opened.reading.cancel()
+
+    def _on_open_link(self, effect: OpenLink) -> None:
+        assert self._background is not None
+        self._background.start_soon(self._dial, effect.address)
+
+    def _on_set_timer(self, effect: SetTimer) -> None:
+        self._timer_at = effect.at
+        # Moving a deadline is not free. One that is too early does no harm.
+        if effect.at < self._timer.deadline:
+            self._timer.deadline = effect.at
+
+    def _on_record_history(self, effect: RecordHistory) -> None:
+        self.record(effect.kind, effect.fields)
+
+    def record(self, kind: str, fields: Mapping[str, Any]) -> None:
+        """Write a record, if there is a history; the next `flush` makes it last."""
+        if self._history is not None:
+            self._history.write(self._epoch + self.now(), kind, **fields)
+            self._has_unflushed_records = True
+
+    def _on_write_log(self, effect: WriteLog) -> None:
+        self._log(effect.level, effect.event, effect.fields)
+
+    def _on_stop(self, _: Stop) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End `run`, once what was written has gone, as far as that takes no time."""
+        self._stopped.set()
+
+    # --- from the world to the core ---------------------------------------------------------
+
+    async def _keep_time(self) -> None:
+        while True:
+            with trio.CancelScope(deadline=self._timer_at) as self._timer:
+                await trio.sleep_forever()
+            if self.now() >= self._timer_at:
+                self._timer_at = math.inf
+                self._vouch_for_gated_links()
+                self.step(TimerFired())
+
+    def _vouch_for_gated_links(self) -> None:
+        """Tell the core of peers that are heard but not listened to, lest it take them for dead."""
+        if self.gate.is_open:
+            return
+        for link, opened in list(self._links.items()):
+            if self._is_gated(link) and opened.connection.has_unread():
+                self.step(MessagesReceived(link, []))
+
+    async def _dial(self, address: str) -> None:
+        try:
+            connected = await dial(address, timeout_s=self._limits.dial_timeout_s)
+        except ConnectionLostError as lost:
+            self.step(LinkFailed(address, str(lost)))
+        else:
+            self.adopt(connected, dialled=address)
+
+    def adopt(self, connected: socket.socket, *, dialled: str = "") -> None:
+        """Take over a connection that exists."""
+        if self._connections is None or self._stopped.is_set():
+            connected.close()
+            return
+        link = LinkId(next(self._link_ids))
+        opened = _Open(Connection(link, connected, self._limits, self.traffic))
+        self._links[link] = opened
+        self._connection_count += 1
+        self._connections.start_soon(self._receive_from, opened)
+        self.step(LinkOpened(link, dialled))
+
+    async def _receive_from(self, opened: _Open) -> None:
+        """Listen to one connection until its end."""
+        connection, link = opened.connection, opened.connection.link
+        reason = ""
+        try:
+            with opened.reading:
+                try:
+                    while True:
+                        if not self.gate.is_open and self._is_gated(link):
+                            await self.gate.wait_open()
+                            continue
+                        messages = await connection.receive()
+                        self.step(MessagesReceived(link, messages))
+                except ConnectionLostError as lost:
+                    reason = str(lost)
+                except RemoteProtocolError as broken:
+                    reason = str(broken)
+                    self._on_protocol_error(connection, reason)
+            if self._links.pop(link, None) is not None:
+                self.step(LinkClosed(link, opened.failure or reason))
+            await connection.hang_up()
+        finally:
+            connection.close()
+            self._links.pop(link, None)
+            self._unflushed.pop(link, None)
+            self._relieve(link)
+            self._connection_count -= 1
+
+    def _on_protocol_error(self, connection: Connection, reason: str) -> None:
+        self.protocol_errors += 1
+        fields = {"link": connection.link, "remote": connection.remote, "reason": reason}
+        self._log(Level.WARNING, "link broke the protocol", fields)
+        connection.write(encode(Goodbye(code=GoodbyeCode.PROTOCOL, reason=reason)))

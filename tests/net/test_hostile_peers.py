@@ -1,0 +1,281 @@
+"""Whatever a stranger sends: its link is closed with a reason, and nobody else notices."""
+
+import random
+import resource
+import struct
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+from msgpack import packb
+
+from broker.codec import encode
+from broker.limits import Limits
+from broker.messages import (
+    Advertise,
+    Confirm,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Join,
+    Message,
+    Progress,
+    Publish,
+    Refuse,
+    Subscribe,
+    Welcome,
+)
+from broker.net import connect
+from faulttol.neighbourhood import TopologyLink
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from tests.net.overlay import Overlay, hello, publisher_and_subscriber, raw_peer, take
+
+
+@asynccontextmanager
+async def undisturbed(overlay: Overlay, name: str) -> AsyncIterator[None]:
+    """Two clients talk all the while, and nothing of it is lost."""
+    address = overlay.address(name)
+    async with connect(address) as alice, connect(address) as bob:
+        subscription = await publisher_and_subscriber(alice, bob)
+        stop = trio.Event()
+        published = 0
+        taken: list[int] = []
+
+        async def publish() -> None:
+            nonlocal published
+            while not stop.is_set():
+                await alice.publish({"n": published}, confirm=True)
+                published += 1
+            await subscription.unsubscribe()
+
+        async def receive() -> None:
+            async for delivery in subscription:
+                taken.append(delivery.seq)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publish)
+            nursery.start_soon(receive)
+            yield
+            stop.set()
+
+    assert taken == list(range(1, published + 1))
+    assert published
+
+
+def frame_of(payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload)) + payload
+
+
+JUNK = {
+    "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "frame of 1195725856 bytes, at most 1048576"),
+    "a frame that is too long": (b"\x7f\xff\xff\xff\x97\x01", "frame of 2147483647 bytes, at"),
+    "a frame that is too short": (frame_of(b"") * 2, "frame of 0 bytes, at least 2 expected"),
+    "an unknown message": (frame_of(packb([99])), "message of type 99, expected one of 1 to"),
+    "a field of another type": (frame_of(packb([2, "1", 2])), "Progress.received: found str"),
+    "no msgpack": (frame_of(b"\x93\x02\xc1\xc1"), "Progress: not msgpack as expected: "),
+    "arrays in arrays": (frame_of(b"\x97\x01" + b"\x91" * 1000), "Publish: not msgpack as"),
+    "a publication before the greeting": (
+        encode(Publish(NodeId("m"), 1, 1, 0, packb({}), b"")),
+        "Publish is not expected on a link in state 'awaiting hello'",
+    ),
+    "another version": (
+        encode(hello("m", version=99)),
+        "protocol version 99, 1 expected",
+    ),
+    "a name that moves the cursor": (
+        encode(hello("m\x1b[2J")),
+        "Hello.node: 'm\\x1b[2J', expected printable characters",
+    ),
+}
+
+
+@pytest.mark.parametrize(("junk", "reason"), JUNK.values(), ids=JUNK.keys())
+async def test_junk_instead_of_a_greeting_is_answered_with_a_reason(
+    overlay: Overlay, junk: bytes, reason: str
+) -> None:
+    await overlay.broker("b1")
+    async with undisturbed(overlay, "b1"), raw_peer(overlay.address("b1")) as mallory:
+        await mallory.stream.send_all(junk)
+
+        assert (await mallory.last_words()).reason.startswith(reason)
+    assert any(line.get("reason", "").startswith(reason) for line in overlay.log("b1"))
+
+
+LINK = TopologyLink(
+    child=NodeId("x"), parent=NodeId("b1"), kind="client", incarnation=1, address=""
+)
+ME = NodeId("mallory")
+MISBEHAVIOUR: dict[str, tuple[list[Message], str]] = {
+    "progress over what was never sent": ([Progress(7, 0)], "7 publications confirmed, between"),
+    "a second greeting": ([hello("mallory")], "Hello is not expected on a link in state"),
+    "somebody else's publication": (
+        [Publish(NodeId("alice"), 1, 1, 0, packb({}), b"")],
+        "a publication of alice, incarnation 1, from mallory, incarnation 1",
+    ),
+    "a publication outside its advertisements": (
+        [Publish(ME, 1, 1, 0, packb({"n": 1}), b"")],
+        "publication 1 of mallory lies outside what it has advertised",
+    ),
+    "a content that is none": (
+        [Publish(ME, 1, 1, 0, b"\xc1", b"")],
+        "content: not msgpack as expected",
+    ),
+    "somebody else's joining": (
+        [Join(operation=OperationId("o"), link=LINK, distance=0)],
+        "mallory lets x join here",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sent", "reason"), MISBEHAVIOUR.values(), ids=MISBEHAVIOUR.keys())
+async def test_a_client_that_breaks_the_rules_is_told_which(
+    overlay: Overlay, sent: list[Message], reason: str
+) -> None:
+    await overlay.broker("b1")
+    async with undisturbed(overlay, "b1"), raw_peer(overlay.address("b1")) as mallory:
+        await mallory.send(hello("mallory"), *sent)
+
+        goodbye = await mallory.last_words()
+        assert goodbye.code is GoodbyeCode.PROTOCOL
+        assert goodbye.reason.startswith(reason)
+
+
+async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
+    overlay: Overlay,
+) -> None:
+    async with raw_peer(await overlay.broker("b1")) as clumsy:
+        link = TopologyLink(
+            child=NodeId("c"), parent=NodeId("b1"), kind="client", incarnation=1, address=""
+        )
+        await clumsy.send(
+            hello("c"),
+            Join(operation=OperationId("join"), link=link, distance=0),
+            Subscribe(
+                operation=OperationId("bad"),
+                subscription=SubscriptionId("c/1"),
+                client=NodeId("c"),
+                filter="price >",
+                ordered=True,
+                path=(NodeId("c"),),
+            ),
+            Advertise(
+                operation=OperationId("good"),
+                advertisement=AdvertisementId("c/2"),
+                client=NodeId("c"),
+                filter="price > 1",
+                path=(NodeId("c"),),
+            ),
+        )
+        refusal = await clumsy.receive(Refuse)
+        confirmation = await clumsy.receive(Confirm)
+
+    assert (refusal.operation, refusal.code) == ("bad", "bad-filter")
+    assert confirmation.operation == "good"
+
+
+async def test_random_bytes_after_the_greeting_never_bring_a_broker_down(overlay: Overlay) -> None:
+    await overlay.broker("b1")
+    noise = random.Random(7)
+    async with undisturbed(overlay, "b1"):
+        for n in range(40):
+            async with raw_peer(overlay.address("b1")) as mallory:
+                payload = noise.randbytes(noise.randrange(2, 60))
+                await mallory.send(hello(f"m{n}"))
+                await mallory.receive(Welcome)
+                await mallory.stream.send_all(
+                    frame_of(bytes([0x90 + noise.randrange(10), noise.randrange(18)]) + payload) * 2
+                )
+                assert (await mallory.receive(Goodbye)).code is GoodbyeCode.PROTOCOL
+
+
+async def test_a_message_that_trickles_in_is_still_a_message(overlay: Overlay) -> None:
+    async with raw_peer(await overlay.broker("b1")) as slow:
+        for byte in encode(hello("slow")):
+            await slow.stream.send_all(bytes([byte]))
+
+        assert (await slow.receive(Welcome)).node == "b1"
+
+
+QUICK = Limits(greeting_timeout_s=0.2, heartbeat_interval_s=0.05, heartbeat_timeout_s=5.0)
+
+
+async def test_many_silent_connections_are_closed_and_cost_nothing(overlay: Overlay) -> None:
+    await overlay.broker("b1", limits=QUICK)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with undisturbed(overlay, "b1"), AsyncExitStack() as stack:
+        peers = [
+            await stack.enter_async_context(raw_peer(overlay.address("b1"))) for _ in range(300)
+        ]
+        for peer in peers[::2]:
+            await peer.stream.send_all(b"\x00\x0f\xff\xff\x97\x01" + bytes(1000))
+        for peer in peers:
+            goodbye = await peer.last_words()
+            assert (goodbye.code, goodbye.reason) == (
+                GoodbyeCode.TIMEOUT,
+                "no greeting within 0.2 s",
+            )
+
+    await overlay.until("b1", 'plait_links{kind="ungreeted"}', lambda links: links == 0)
+    kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert kibibytes < 100 << 10
+    lines = overlay.logged("b1", "link closed")
+    assert 1 <= len(lines) < 300  # not one for each of them
+
+
+async def test_a_half_open_client_is_noticed(overlay: Overlay) -> None:
+    """Its machine is gone, its connection is not: no byte comes any more, nor any end."""
+    limits = Limits(heartbeat_interval_s=0.05, heartbeat_timeout_s=0.3, resume_timeout_s=0.1)
+    await overlay.broker("b1", limits=limits)
+    async with raw_peer(overlay.address("b1")) as gone:
+        await gone.send(hello("gone"))
+        await gone.receive(Welcome)
+        await gone.receive(Heartbeat)
+
+        assert (await gone.last_words()).code is GoodbyeCode.TIMEOUT
+        while (await overlay.status("b1"))["neighbours"]:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_a_client_that_does_not_read_is_isolated_and_others_are_not(overlay: Overlay) -> None:
+    limits = Limits(
+        heartbeat_interval_s=0.05,
+        stall_timeout_s=0.3,
+        resume_timeout_s=0.1,
+        heartbeat_timeout_s=30.0,
+    )
+    address = await overlay.broker("b1", limits=limits)
+    async with connect(address) as alice, connect(address) as bob, raw_peer(address) as lazy:
+        subscription = await publisher_and_subscriber(alice, bob)
+        link = TopologyLink(
+            child=NodeId("lazy"), parent=NodeId("b1"), kind="client", incarnation=1, address=""
+        )
+        await lazy.send(
+            hello("lazy"),
+            Join(operation=OperationId("join"), link=link, distance=0),
+            Subscribe(
+                operation=OperationId("all"),
+                subscription=SubscriptionId("lazy/1"),
+                client=NodeId("lazy"),
+                filter="TRUE",
+                ordered=True,
+                path=(NodeId("lazy"),),
+            ),
+        )
+        await overlay.until("b1", "plait_subscriptions", lambda count: count == 2)
+        taken = []
+
+        async def publish() -> None:
+            for n in range(600):
+                await alice.publish({"n": n}, b"x" * 20_000)
+            await alice.flush()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publish)
+            taken += await take(subscription, 600)
+
+        assert taken == list(range(1, 601))
+        assert await overlay.metric("b1", "plait_clients_isolated_total") == 1
+        (line,) = overlay.logged("b1", "neighbour dropped")
+        assert line["peer"] == "lazy"
+        assert line["reason"].endswith("none confirmed for 0.3 s")
