@@ -142,8 +142,6 @@ class ClientCore:
         self.state = ClientState.CONNECTING
         self.broker: NodeId | None = None
         self.neighbourhood: neighbourhood.Neighbourhood | None = None
-        self.is_reading = True
-        """False while the driver does not read: then silence proves nothing."""
         self._brokers = list(brokers)
         self._dialled = 0
         self._has_connected = False
@@ -759,9 +757,7 @@ class ClientCore:
         if self._link_state is LinkState.TO_PARENT:
             self._send(Heartbeat())
         silent = self._now - self._heard_at
-        if not self.is_reading:
-            self._heard_at = self._now
-        elif silent > self.limits.heartbeat_timeout_s:
+        if silent > self.limits.heartbeat_timeout_s:
             self._hang_up(f"silent for {silent:.1f} s")
 
     def _arm_timer(self) -> None:

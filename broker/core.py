@@ -243,9 +243,10 @@ class BrokerCore:
     def status(self) -> dict[str, Any]:
         """Everything a person wants to know about this broker, as JSON."""
         parent = self.neighbours.parent
-        neighbours = [_describe(child) for child in self.neighbours.below.values()]
-        if parent is not None:
-            neighbours.insert(0, _describe(parent) | {"address": self._join})
+        clients = self.neighbours.clients()
+        neighbours = [_describe(parent) | {"address": self._join}] if parent else []
+        neighbours += [_describe(child) for child in self.neighbours.children()]
+        neighbours += [_describe(client) for client in clients[: self.limits.status_clients_max]]
         return {
             "node": self.node,
             "incarnation": self.incarnation,
@@ -255,7 +256,12 @@ class BrokerCore:
             "policy": self.interests.policy,
             "delta": self.delta,
             "neighbours": neighbours,
-            "neighbourhood": [attrs.asdict(link) for link in self.neighbourhood],
+            "clients": len(clients),
+            "neighbourhood": [
+                attrs.asdict(link)
+                for link in self.neighbourhood
+                if link.kind == NodeKind.BROKER.value
+            ],
             "subscriptions": len(self.interests.subscriptions),
             "advertisements": len(self.interests.advertisements),
             "operations_pending": len(self._requests),

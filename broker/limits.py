@@ -18,6 +18,8 @@ class Limits:
     """Attributes of one publication: more is a document, which belongs in the body."""
     content_bytes_max: int = 16 << 10
     """All attributes of one publication, encoded: they are what brokers index and cache."""
+    status_clients_max: int = 500
+    """Clients that a status report describes; it says how many there are."""
     name_chars_max: int = 255
     """A node id; also a file name of the history."""
     filter_chars_max: int = 4096
@@ -62,7 +64,7 @@ class Limits:
     """A client that confirms nothing of what it was sent for so long is isolated."""
     resume_timeout_s: float = 5.0
     """A client whose connection was lost may come back for so long and miss nothing."""
-    progress_delay_s: float = 0.004
+    progress_delay_s: float = 0.02
     """Confirmations wait so long for company; nobody waits for them but for urgent ones."""
     progress_batch: int = 64
     """Or until there are so many."""

@@ -62,14 +62,16 @@ def check_content(content: Content) -> None:
     for name, value in content.items():
         if type(name) is not str or not name:
             raise ContentError(f"attribute name {name!r}: expected a string that is not empty")
-        _check_text(f"attribute name {name!r}", name)
+        if _has_half_a_character(name):
+            raise ContentError(f"attribute name {name!r}: {_HALF_A_CHARACTER}")
         if type(value) not in KIND_OF_TYPE:
             raise ContentError(
                 f"attribute {name!r}: found a value of type {type(value).__name__}, "
                 "expected a string, integer, float or boolean"
             )
         if type(value) is str:
-            _check_text(f"attribute {name!r}", value)
+            if _has_half_a_character(value):
+                raise ContentError(f"attribute {name!r}: {_HALF_A_CHARACTER}")
         elif type(value) is int and not INTEGER_MIN <= value <= INTEGER_MAX:
             raise ContentError(f"attribute {name!r}: found {value}, expected an integer of 64 bits")
         elif type(value) is float and not isfinite(value):
@@ -80,6 +82,8 @@ def check_content(content: Content) -> None:
             )
 
 
-def _check_text(where: str, text: str) -> None:
-    if not text.isascii() and LONE_SURROGATE.search(text):
-        raise ContentError(f"{where}: found half of a surrogate pair, expected text UTF-8 can hold")
+_HALF_A_CHARACTER: Final = "found half of a surrogate pair, expected text UTF-8 can hold"
+
+
+def _has_half_a_character(text: str) -> bool:
+    return not text.isascii() and LONE_SURROGATE.search(text) is not None
