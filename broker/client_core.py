@@ -262,8 +262,11 @@ class ClientCore:
         """
         self._require_open()
         self._now = now
-        self._advertisements[advertisement].is_withdrawn = True
         operation = self._new_operation()
+        if advertisement not in self._advertisements:  # refused, before its caller heard of it
+            self._outbox.add(EndOperation(operation, None))
+            return operation
+        self._advertisements[advertisement].is_withdrawn = True
         self._withdrawals[operation] = (self._seq, advertisement)
         self._withdraw_up_to(self._seq - self.unconfirmed)
         return operation
@@ -292,8 +295,11 @@ class ClientCore:
         """Nothing is delivered to this subscription from now on."""
         self._require_open()
         self._now = now
-        self._end_subscription(subscription)
         operation = self._new_operation()
+        if subscription not in self._subscriptions:  # refused, before its caller heard of it
+            self._outbox.add(EndOperation(operation, None))
+            return operation
+        self._end_subscription(subscription)
         wire_id = SubscriptionId(self._subscriptions[subscription].wire_id)
         self._request(Unsubscribe(operation=operation, subscription=wire_id), subscription)
         return operation

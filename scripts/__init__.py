@@ -1,0 +1,1 @@
+"""The `plait` command: parses, calls one function, prints. The functions live here too."""

@@ -1,0 +1,32 @@
+"""`plait bench`: the figures of this machine. What measures is in scripts/bench/."""
+
+from typing import Any, Final
+
+import click
+
+from scripts.command_group import CommandsByName
+from scripts.options import examples
+
+MEASUREMENTS: Final = {
+    "match": "The matching index, compared with a scan of all subscriptions.",
+    "overlay": "Brokers over TCP, compared with a relay that parses nothing.",
+}
+
+
+class Measurements(CommandsByName):
+    """All measurements."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(package="scripts.bench", lines=MEASUREMENTS, **attributes)
+
+
+@click.group(
+    cls=Measurements,
+    epilog=examples("plait bench match", "plait bench overlay --help"),
+)
+def command() -> None:
+    """Measure, and print the figures with what they are compared with.
+
+    Every figure is a ratio of two things measured in one run, so that it says something about
+    plait and not about the machine. Close other programs first.
+    """

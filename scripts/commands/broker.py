@@ -1,0 +1,180 @@
+"""`plait broker`: one broker, until it is told to stop."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Final
+
+import click
+import trio
+
+from broker.effects import Level
+from broker.errors import AddressError, ListenError
+from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from routing.ids import NodeId
+from routing.orderings import ORDERINGS
+from scripts.async_entry import run_async
+from scripts.errors import BadInputError, EnvironmentFailedError
+from scripts.monitor import wait_until_joined
+from scripts.options import DEFAULT_ORDERING, AddressType, examples
+from scripts.supervision import accept_supervision
+
+POLICIES: Final = ("filter", "flooding")
+
+
+@click.command(
+    epilog=examples(
+        "plait broker --name b1 --listen :4000",
+        "plait broker --name b2 --listen :4001 --join :4000 --metrics :9101",
+        "plait broker --name b3 --listen 0.0.0.0:4000 --allow-remote --join b1.example:4000",
+    )
+)
+@click.option("--name", required=True, help="Its name, unique in the overlay.")
+@click.option(
+    "--listen",
+    type=AddressType(listens=True),
+    default="127.0.0.1:0",
+    show_default=True,
+    help="Where brokers and clients connect; port 0 is any that is free.",
+)
+@click.option("--join", type=AddressType(), help="A broker of the overlay; the root joins nobody.")
+@click.option(
+    "--ordering",
+    type=click.Choice(list(ORDERINGS)),
+    default=DEFAULT_ORDERING,
+    show_default=True,
+    help="What subscribers are promised; the same on all brokers.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    default=POLICIES[0],
+    show_default=True,
+    help="Publications go where they are wanted, or everywhere; the same on all brokers.",
+)
+@click.option(
+    "--delta",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Crashes at a time to survive; the same on all brokers.",
+)
+@click.option(
+    "--metrics",
+    type=AddressType(listens=True),
+    help="Answer HTTP there: /metrics, /status.",
+)
+@click.option(
+    "--address", type=AddressType(), help="Where others reach it, if not where it listens."
+)
+@click.option("--allow-remote", is_flag=True, help="Listen at addresses other machines can reach.")
+@click.option(
+    "--run-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write a history into this run directory.",
+)
+@click.option("--run-id", default="", help="The run that the history belongs to.")
+@click.option(
+    "--incarnation",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Counts up with every start under the same name and run.",
+)
+@click.option(
+    "--log-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to log, instead of standard error.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice([level.value for level in Level]),
+    default=Level.INFO.value,
+    show_default=True,
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the line that says it is ready as JSON."
+)
+@click.option("--supervised", is_flag=True, hidden=True, help="See scripts/supervision.py.")
+def command(
+    name: str,
+    listen: str,
+    join: str | None,
+    ordering: str,
+    policy: str,
+    delta: int,
+    metrics: str | None,
+    address: str | None,
+    allow_remote: bool,
+    run_dir: Path | None,
+    run_id: str,
+    incarnation: int,
+    log_file: Path | None,
+    log_level: str,
+    as_json: bool,
+    supervised: bool,
+) -> None:
+    """Run one broker. It prints one line when it has joined and serves.
+
+    The first broker of an overlay is the root; every other one joins at any broker that is there
+    already, and clients connect to any of them. SIGTERM or Ctrl-C stops it as soon as everything
+    it has accepted is where it belongs; a second one stops it at once.
+    """
+    join_point = accept_supervision() if supervised else join
+    settings = BrokerSettings(
+        node=NodeId(name),
+        incarnation=incarnation,
+        listen=listen,
+        allow_remote=allow_remote,
+        address=address,
+        join=join_point or None,
+        ordering=ordering,
+        policy=policy,
+        delta=delta,
+        metrics=metrics,
+        run_dir=run_dir,
+        run_id=run_id,
+        log_file=log_file,
+        log_level=Level(log_level),
+    )
+    try:
+        run_async(_serve, settings, as_json)
+    except AddressError as error:
+        hint = "; --allow-remote allows it" if "allowed" in str(error) else ""
+        raise BadInputError(f"{error}{hint}") from error
+    except ListenError as error:
+        raise EnvironmentFailedError(
+            f"{error}; choose another port, or port 0 for any that is free"
+        ) from error
+
+
+async def _serve(settings: BrokerSettings, as_json: bool) -> None:
+    async with trio.open_nursery() as nursery:
+        addresses: BrokerAddresses = await nursery.start(_serve_to_the_end, settings, nursery)
+        # Joining may be what it never gets to do; then its end says why.
+        with contextlib.suppress(OSError):
+            await wait_until_joined(addresses.broker)
+            _say_ready(settings, addresses, as_json)
+
+
+async def _serve_to_the_end(
+    settings: BrokerSettings,
+    nursery: trio.Nursery,
+    *,
+    task_status: trio.TaskStatus[BrokerAddresses],
+) -> None:
+    await serve_broker(settings, task_status=task_status)
+    nursery.cancel_scope.cancel()
+
+
+def _say_ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bool) -> None:
+    if as_json:
+        ready = {
+            "name": settings.node,
+            "address": settings.address or addresses.broker,
+            "metrics": addresses.metrics,
+        }
+        click.echo(json.dumps(ready))
+        return
+    metrics = f", metrics at http://{addresses.metrics}/metrics" if addresses.metrics else ""
+    click.echo(f"{settings.node} is ready at {addresses.broker}{metrics}")

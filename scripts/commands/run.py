@@ -1,0 +1,81 @@
+"""`plait run`: an overlay, a script, and whether everything promised was kept."""
+
+import json
+from pathlib import Path
+
+import click
+
+from scripts.narration import Narrator, Progress
+from scripts.options import delta_option, examples, json_option, ordering_option, out_option
+from scripts.run_directory import new_run_directory
+from scripts.scenario import load_scenario, raise_problems
+from scripts.verdict import print_verdict, raise_if_violated, report_as_json
+
+
+@click.command(
+    epilog=examples(
+        "plait run topologies/demo.conf topologies/demo.script --watch",
+        "plait run demo.conf demo.script          the samples that come with plait",
+        "plait run x.conf x.script --simulate --seed 7",
+        "plait run x.conf x.script --ordering none --out runs/first --json",
+    )
+)
+@click.argument("configuration")
+@click.argument("script", required=False)
+@out_option
+@click.option("--simulate", is_flag=True, help="In virtual time, with the network of a seed.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="For ${random(a,b)} in the script; with --simulate also for the network.",
+)
+@ordering_option
+@delta_option
+@click.option("--watch", is_flag=True, help="Print what happens, while it happens.")
+@json_option("the verdict")
+def command(
+    configuration: str,
+    script: str | None,
+    out: Path | None,
+    simulate: bool,
+    seed: int,
+    ordering: str | None,
+    delta: int | None,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Launch the overlay of CONFIGURATION, execute SCRIPT, and check what was promised.
+
+    Every broker is a process of its own, and they talk over TCP on free ports of this machine.
+    When the script has ended and everything is stable, all of it is stopped, and the history that
+    the run has left behind is checked. One file may hold both configuration and script.
+
+    The exit code is 1 if a guarantee was violated. The run directory has the history
+    (manifest.json, history/), and the brokers' logs (logs/).
+    """
+    if watch and as_json:
+        raise click.UsageError("--watch is for people and --json for programs: choose one.")
+    scenario = load_scenario(configuration, script)
+    raise_problems(scenario.not_yet(ordering))
+    for warning in scenario.warnings:
+        click.echo(f"warning: {warning}", err=True)
+
+    # Not before: a script that is wrong is reported faster than the network is imported.
+    from scripts.runs import RunPlan, run_on_processes, run_simulated
+
+    plan = RunPlan(
+        scenario=scenario,
+        ordering=ordering or scenario.configuration.ordering.value,
+        delta=scenario.configuration.delta if delta is None else delta,
+        seed=seed,
+        directory=new_run_directory(out, Path(configuration).stem),
+        open_teller=Narrator if watch else Progress,
+    )
+    report = run_simulated(plan) if simulate else run_on_processes(plan)
+    if as_json:
+        click.echo(json.dumps(report_as_json(report, plan.directory), ensure_ascii=False))
+    else:
+        print_verdict(report, ordering=plan.ordering, place=str(plan.directory))
+    raise_if_violated(report)

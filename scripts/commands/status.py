@@ -1,0 +1,92 @@
+"""`plait status`: how every broker of an overlay is."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+from scripts.async_entry import run_async
+from scripts.errors import EnvironmentFailedError
+from scripts.monitor import survey
+from scripts.options import AddressType, examples, json_option
+from scripts.run_directory import broker_addresses
+from scripts.status_reports import StatusReport, Unreachable
+from scripts.tables import print_table
+
+COLUMNS: Final = (
+    *("broker", "state", "address", "parent", "children", "clients"),
+    *("subs", "ads", "pending", "unstable", "held"),
+)
+
+
+@click.command(
+    epilog=examples(
+        "plait status --broker :4000",
+        "plait status --run runs/demo --json",
+    )
+)
+@click.option(
+    "--broker", "brokers", type=AddressType(), multiple=True, help="A broker; others follow."
+)
+@click.option(
+    "--run",
+    "run_directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The directory of a run that is going on.",
+)
+@json_option("every broker's whole report")
+def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -> None:
+    """Every broker of an overlay: state, neighbours, queues, what it holds.
+
+    One broker is enough: the others are found through its neighbours.
+
+    Columns: `subs` and `ads` are the subscriptions and advertisements it knows, `pending` those
+    that wait for confirmations, `unstable` the publications that it keeps until everybody who is
+    owed them has them, `held` those of them that wait for their turn.
+    """
+    if bool(brokers) == bool(run_directory):
+        raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
+    addresses = broker_addresses(run_directory) if run_directory else brokers
+    reports = run_async(survey, addresses)
+    silent = [report for report in reports if isinstance(report, Unreachable)]
+    who = ", ".join(f"{one.address} ({one.reason})" for one in silent)
+    if len(silent) == len(reports):
+        raise EnvironmentFailedError(f"no broker answers: {who}")
+    if as_json:
+        click.echo(
+            json.dumps([_as_json(report) for report in reports], ensure_ascii=False, indent=2)
+        )
+    else:
+        print_table(COLUMNS, [_row(report) for report in reports])
+    if silent:
+        raise EnvironmentFailedError(f"not every broker answers: {who}")
+
+
+def _as_json(report: StatusReport | Unreachable) -> StatusReport:
+    if isinstance(report, Unreachable):
+        return {"node": report.name, "state": "unreachable", **attrs.asdict(report)}
+    return report
+
+
+def _row(report: StatusReport | Unreachable) -> list[object]:
+    if isinstance(report, Unreachable):
+        return [report.name, "unreachable", report.address, *["?"] * 8]
+    roles = Counter(neighbour["role"] for neighbour in report["neighbours"])
+    parents = [one["name"] for one in report["neighbours"] if one["role"] == "parent"]
+    return [
+        report["node"],
+        report["state"],
+        report["address"],
+        parents[0] if parents else "-",
+        roles["child"],
+        roles["client"],
+        report["subscriptions"],
+        report["advertisements"],
+        report["operations_pending"],
+        report["unstable"],
+        len(report["held"]),
+    ]

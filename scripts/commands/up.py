@@ -1,0 +1,49 @@
+"""`plait up`: an overlay, and a prompt for what to do with it."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from scripts.console import Console
+from scripts.narration import Narrator
+from scripts.options import delta_option, examples, ordering_option, out_option
+from scripts.run_directory import new_run_directory
+from scripts.scenario import load_scenario, raise_problems
+from scripts.verdict import print_verdict, raise_if_violated
+
+
+@click.command(
+    epilog=examples(
+        "plait up topologies/demo.conf",
+        'echo "Subscriber alice Subscribe /news/*" | plait up demo.conf',
+    )
+)
+@click.argument("configuration")
+@out_option
+@ordering_option
+@delta_option
+def command(configuration: str, out: Path | None, ordering: str | None, delta: int | None) -> None:
+    """Launch the overlay of CONFIGURATION and take script commands from a prompt.
+
+    What the file has of commands is executed first. `help` at the prompt explains them; `quit` or
+    Ctrl-D waits until everything is stable, stops, and checks, as `plait run` does. Commands may
+    also come from a pipe.
+    """
+    scenario = load_scenario(configuration, None)
+    raise_problems(scenario.not_yet(ordering))
+
+    from scripts.runs import RunPlan, run_interactively
+
+    console = Console()
+    plan = RunPlan(
+        scenario=scenario,
+        ordering=ordering or scenario.configuration.ordering.value,
+        delta=scenario.configuration.delta if delta is None else delta,
+        seed=0,
+        directory=new_run_directory(out, Path(configuration).stem),
+        open_teller=partial(Narrator, print_line=console.print),
+    )
+    report = run_interactively(plan, console)
+    print_verdict(report, ordering=plan.ordering, place=str(plan.directory))
+    raise_if_violated(report)

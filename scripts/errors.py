@@ -1,0 +1,31 @@
+"""What can end a command before it is done, each with the exit code that a shell sees."""
+
+from typing import ClassVar
+
+
+class CommandError(Exception):
+    """Root of everything a command reports to its user in one sentence and without a traceback."""
+
+    exit_code: ClassVar[int]
+
+
+class GuaranteeViolatedError(CommandError):
+    """A promise of the overlay was broken; what was broken has been printed."""
+
+    exit_code = 1
+
+
+class BadInputError(CommandError):
+    """What the user gave is not usable; the message names where, what was found and expected."""
+
+    exit_code = 2
+
+
+class ProblemsFoundError(BadInputError):
+    """A text is not usable; every line of the message is one problem, at its file, line, column."""
+
+
+class EnvironmentFailedError(CommandError):
+    """The machine did not do its part: a port is taken, a disk is full, nobody listens."""
+
+    exit_code = 3

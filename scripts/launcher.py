@@ -1,0 +1,253 @@
+"""Starts one operating-system process per broker, watches them, and leaves none behind.
+
+All processes are started at once, because importing is most of what a start costs. Each then waits
+to be told its join point (`scripts/supervision.py` is the other end): its parent's address, known
+as soon as the parent is ready. So an overlay starts about as fast as the machine can import, and
+nobody has to guess which ports are free.
+
+What keeps processes from being left behind, from the usual to the worst:
+
+- the end of the `with` block asks them to stop, leaves of the tree first, so that everything
+  accepted drains towards whoever is still there;
+- an exception, Ctrl-C among them, asks them all at once, and kills who does not listen;
+- if this process is killed, they notice it themselves.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from scripts.errors import EnvironmentFailedError
+from scripts.happenings import BrokerReady, BrokersStarted, BrokersStopped, Tell
+
+READY_TIMEOUT_S: Final = 60.0
+"""Half a second is usual; the rest is for loaded machines."""
+STOP_TIMEOUT_S: Final = 15.0
+"""A broker drains for at most ten seconds, see `broker/limits.py`."""
+ABORT_TIMEOUT_S: Final = 2.0
+"""After an error nobody waits for a drain."""
+POLL_INTERVAL_S: Final = 0.01
+LOG_LINES_SHOWN: Final = 8
+
+
+@attrs.frozen(kw_only=True)
+class BrokerPlan:
+    """One broker to start; `parent` is the broker it joins at, `None` for the root."""
+
+    name: str
+    parent: str | None
+    arguments: tuple[str, ...] = ()
+    """More options of `plait broker`."""
+
+
+class BrokerProcess:
+    """One life of a broker: its process, the pipe that ties it to us, its log."""
+
+    def __init__(self, plan: BrokerPlan, log_path: Path) -> None:
+        self.plan = plan
+        self.log_path = log_path
+        self.address = ""
+        self.ready = trio.Event()
+        command = [sys.executable, "-P", "-m", "scripts.main", "broker", "--json", "--supervised"]
+        with log_path.open("ab") as log:
+            # Started by this very thread, and not with trio's help, which uses another one: to
+            # the kernel the parent of a process is a thread, and trio's threads come and go.
+            self._popen = subprocess.Popen(  # noqa: S603 - our own program, no shell
+                [*command, "--name", plan.name, *plan.arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                # Ctrl-C in a terminal goes to a whole process group; it is ours to handle.
+                process_group=0,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._popen.poll() is None
+
+    def tell_join_point(self, address: str) -> None:
+        """Let the broker begin; an empty address makes it the root."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # whoever watches it says what happened
+            self._popen.stdin.write(f"{address}\n".encode())
+            self._popen.stdin.flush()
+
+    async def watch(self) -> int:
+        """Note when the broker is ready; return its exit code when it has ended."""
+        assert self._popen.stdout is not None
+        buffer = b""
+        async with trio.lowlevel.FdStream(os.dup(self._popen.stdout.fileno())) as output:
+            async for chunk in output:
+                buffer += chunk
+                if not self.ready.is_set() and b"\n" in buffer:
+                    self.address = json.loads(buffer.split(b"\n")[0])["address"]
+                    self.ready.set()
+        # Its output has ended and so has it, give or take a moment.
+        return await trio.to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; one that has ended does not mind."""
+        self._popen.send_signal(number)
+
+    def bury(self) -> None:
+        """Make sure that it is dead, and leave no zombie and no open pipe."""
+        self._popen.kill()
+        self._popen.wait()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def last_words(self) -> str:
+        """Return the end of its log, for an error message."""
+        lines = self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+        end = "".join(f"\n  {line}" for line in lines[-LOG_LINES_SHOWN:])
+        return f"the end of {self.log_path}:{end}" if end else f"{self.log_path} is empty"
+
+
+@attrs.define
+class RunningOverlay:
+    """The brokers of an overlay, all of them ready."""
+
+    processes: Mapping[str, BrokerProcess]
+
+    def address_of(self, broker: str) -> str:
+        """Return where a broker listens, `host:port`."""
+        return self.processes[broker].address
+
+    def describe(self) -> dict[str, dict[str, object]]:
+        """Return what somebody in another process needs to know of each broker."""
+        return {
+            name: {"address": process.address, "pid": process.pid}
+            for name, process in self.processes.items()
+        }
+
+
+@contextlib.asynccontextmanager
+async def launch(
+    plans: Sequence[BrokerPlan], *, log_directory: Path, tell: Tell
+) -> AsyncIterator[RunningOverlay]:
+    """Start the brokers of a tree, parents before children in `plans`; stop them at the end.
+
+    A broker that ends by itself cancels what runs inside, with `EnvironmentFailedError`.
+    """
+    launcher = _Launcher(tell)
+    with launcher.burying_all():
+        launcher.start_all(plans, log_directory)
+        try:
+            async with trio.open_nursery() as nursery:
+                for process in launcher.processes.values():
+                    nursery.start_soon(launcher.watch, process)
+                    nursery.start_soon(launcher.introduce, process)
+                await launcher.all_ready()
+                yield RunningOverlay(launcher.processes)
+                await launcher.stop_leaves_first(plans)
+        except BaseException:
+            await launcher.stop_at_once()
+            raise
+    tell(BrokersStopped(len(plans)))
+
+
+class _Launcher:
+    def __init__(self, tell: Tell) -> None:
+        self.processes: dict[str, BrokerProcess] = {}
+        self._tell = tell
+        self._is_stopping = False
+
+    def start_all(self, plans: Sequence[BrokerPlan], log_directory: Path) -> None:
+        log_directory.mkdir(parents=True, exist_ok=True)
+        for plan in plans:
+            self.processes[plan.name] = BrokerProcess(plan, log_directory / f"{plan.name}.log")
+        self._tell(BrokersStarted(len(plans)))
+
+    @contextlib.contextmanager
+    def burying_all(self) -> Iterator[None]:
+        """Whatever happens, a second Ctrl-C included: no process is left behind."""
+        try:
+            yield
+        finally:
+            for process in self.processes.values():
+                process.bury()
+
+    async def watch(self, process: BrokerProcess) -> None:
+        code = await process.watch()
+        if self._is_stopping and code == 0:
+            return
+        when = "" if process.ready.is_set() else " before it was ready"
+        raise EnvironmentFailedError(
+            f"broker {process.plan.name} {_ending(code)}{when}; {process.last_words()}"
+        )
+
+    async def introduce(self, process: BrokerProcess) -> None:
+        parent = self.processes[process.plan.parent] if process.plan.parent else None
+        if parent:
+            await parent.ready.wait()
+        process.tell_join_point(parent.address if parent else "")
+        await process.ready.wait()
+        self._tell(
+            BrokerReady(process.plan.name, process.pid, process.address, process.plan.parent or "")
+        )
+
+    async def all_ready(self) -> None:
+        with trio.move_on_after(READY_TIMEOUT_S):
+            for process in self.processes.values():
+                await process.ready.wait()
+            return
+        late = [process for process in self.processes.values() if not process.ready.is_set()]
+        names = ", ".join(process.plan.name for process in late)
+        raise EnvironmentFailedError(
+            f"not ready after {READY_TIMEOUT_S:g} s: {names}; {late[0].last_words()}"
+        )
+
+    async def stop_leaves_first(self, plans: Sequence[BrokerPlan]) -> None:
+        self._is_stopping = True
+        with trio.move_on_after(STOP_TIMEOUT_S):
+            for level in _levels(plans):
+                await self._terminate([self.processes[name] for name in level])
+            return
+        late = [name for name, process in self.processes.items() if process.is_running]
+        raise EnvironmentFailedError(f"not stopped after {STOP_TIMEOUT_S:g} s: {', '.join(late)}")
+
+    async def stop_at_once(self) -> None:
+        with trio.CancelScope(deadline=trio.current_time() + ABORT_TIMEOUT_S, shield=True):
+            await self._terminate(self.processes.values())
+
+    async def _terminate(self, processes: Collection[BrokerProcess]) -> None:
+        for process in processes:
+            process.signal(signal.SIGTERM)
+        # Looked at, not listened to: after an error nobody is left who watches them.
+        while any(process.is_running for process in processes):  # noqa: ASYNC110
+            await trio.sleep(POLL_INTERVAL_S)
+
+
+def _levels(plans: Sequence[BrokerPlan]) -> list[list[str]]:
+    """Return the brokers by their depth in the tree, the deepest first."""
+    depth: dict[str | None, int] = {None: -1}
+    levels: list[list[str]] = []
+    for plan in plans:
+        depth[plan.name] = depth[plan.parent] + 1
+        if depth[plan.name] == len(levels):
+            levels.append([])
+        levels[depth[plan.name]].append(plan.name)
+    return levels[::-1]
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was ended by signal {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

@@ -1,0 +1,133 @@
+"""The `plait` command: names its subcommands, loads the one asked for, keeps the exit codes.
+
+Exit codes: 0 done and clean; 1 a guarantee was violated; 2 bad usage or bad input; 3 the
+environment failed. Beside those, 130 is Ctrl-C, 141 a reader that went away, as for any program
+in a shell, and 70 is a bug of ours, the only thing that shows a traceback.
+
+Only what a subcommand needs is imported, and only when it is called: a broker starts without the
+terminal tables, and `plait --help` without the network.
+"""
+
+import os
+import sys
+import traceback
+from typing import Any, Final
+
+import click
+
+from broker.errors import AddressError, BrokerError, NotAdvertisedError, RefusedError
+from routing.errors import RoutingError
+from scripts.command_group import CommandsByName
+from scripts.errors import (
+    BadInputError,
+    CommandError,
+    EnvironmentFailedError,
+    ProblemsFoundError,
+)
+from scripts.options import examples
+
+# In the order in which people meet them; each has a module of its name in scripts/commands/.
+COMMANDS: Final[dict[str, str]] = {
+    "run": "Launch an overlay, execute a script, check what happened.",
+    "up": "The same, with a prompt that takes script commands.",
+    "check": "Check a configuration and a script, and run nothing.",
+    "simulate": "Many random overlays in virtual time, every guarantee checked.",
+    "broker": "Run one broker.",
+    "pub": "Publish from the shell.",
+    "sub": "Subscribe from the shell.",
+    "status": "Every broker: state, neighbours, queues, what it holds and why.",
+    "bench": "Measure.",
+    "completion": "Print the completion script of a shell.",
+}
+
+INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+OUR_BUG: Final = 70
+
+
+class Plait(CommandsByName):
+    """All subcommands; whatever ends one early becomes a sentence and an exit code."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(package="scripts.commands", lines=COMMANDS, **attributes)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a subcommand."""
+        try:
+            return super().invoke(ctx)
+        except ProblemsFoundError as error:
+            # No program's name before the file's: editors and people read this as it is.
+            click.echo(error, err=True)
+            ctx.exit(error.exit_code)
+        except CommandError as error:
+            _complain(str(error))
+            ctx.exit(error.exit_code)
+        except RoutingError as error:
+            _complain(str(error))
+            ctx.exit(BadInputError.exit_code)
+        except BrokerError as error:
+            _complain(str(error))
+            ctx.exit(_exit_code_of(error))
+        except BrokenPipeError:
+            # Nobody reads any more (`plait sub ... | head`). Python would complain once again
+            # when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(READER_GONE)
+        except OSError as error:
+            _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            ctx.exit(EnvironmentFailedError.exit_code)
+        except KeyboardInterrupt:
+            _complain("interrupted")
+            ctx.exit(INTERRUPTED)
+
+
+def _exit_code_of(error: BrokerError) -> int:
+    is_bad_input = isinstance(error, AddressError | NotAdvertisedError) or (
+        isinstance(error, RefusedError) and error.code == "bad-filter"
+    )
+    return BadInputError.exit_code if is_bad_input else EnvironmentFailedError.exit_code
+
+
+def _complain(sentence: str) -> None:
+    if sentence:
+        click.echo(f"plait: {sentence}", err=True)
+
+
+EXIT_CODES: Final = """
+
+Exit codes: 0 done and clean, 1 a guarantee was violated, 2 bad usage or bad input, 3 the
+environment failed."""
+
+
+@click.group(
+    cls=Plait,
+    epilog=examples(
+        "plait run topologies/demo.conf topologies/demo.script",
+        "plait simulate --seeds 0:200",
+        "plait broker --name b1 --listen 127.0.0.1:4000",
+        """plait sub --broker 127.0.0.1:4000 "symbol = 'IBM' AND price > 100\"""",
+        "plait pub --broker 127.0.0.1:4000 symbol=IBM price=120.5",
+    )
+    + EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="plait", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Content-based publish/subscribe over a tree of brokers.
+
+    `plait COMMAND --help` explains each command, with examples.
+    """
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        cli(prog_name="plait")
+    except Exception:
+        traceback.print_exc()
+        _complain("this is a bug in plait: please report it, with the lines above")
+        sys.exit(OUR_BUG)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Tells people what happens, while it happens: line by line, or as one line that keeps changing."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+import click
+
+from scripts.happenings import (
+    Advertised,
+    BrokerReady,
+    BrokersStarted,
+    BrokersStopped,
+    ClientConnected,
+    Delivered,
+    Happening,
+    Published,
+    Stable,
+    StatusTaken,
+    Subscribed,
+    Unsubscribed,
+)
+from scripts.status_reports import StatusReport, Unreachable
+
+LINES_PER_SECOND: Final = 6
+"""Of publications, and as many of deliveries: more than that nobody reads."""
+REDRAWS_PER_SECOND: Final = 10
+COLOURS: Final[Mapping[str, str]] = {
+    "ready": "blue",
+    "advertised": "magenta",
+    "subscribed": "cyan",
+    "unsubscribed": "cyan",
+    "published": "yellow",
+    "received": "green",
+}
+
+
+def describe(content: Mapping[str, Any]) -> str:
+    """Return the attributes as people write them for `plait pub`."""
+    return " ".join(f"{name}={_value(value)}" for name, value in content.items())
+
+
+def _value(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+Clock = Callable[[], float]
+"""Seconds since the run began, real or virtual."""
+
+
+@attrs.define
+class _Sampler:
+    """Takes `LINES_PER_SECOND`, and as many at once after a pause."""
+
+    _left: float = LINES_PER_SECOND
+    _refilled_at: float = 0.0
+
+    def takes(self, now: float) -> bool:
+        earned = (now - self._refilled_at) * LINES_PER_SECOND
+        self._left = min(self._left + earned, LINES_PER_SECOND)
+        self._refilled_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Narrator:
+    """Prints a line for what happens; of publications and deliveries, which are many, a sample."""
+
+    def __init__(self, clock: Clock, print_line: Callable[[str], None] = click.echo) -> None:
+        self._clock = clock
+        self._print_line = print_line
+        self._samplers = {verb: _Sampler() for verb in ("published", "received")}
+        self._passed_over = 0
+
+    def __call__(self, happening: Happening) -> None:
+        """Take notice."""
+        match happening:
+            case BrokersStarted(count):
+                self._say("launcher", "starts", f"{count} brokers, each a process of its own")
+            case BrokerReady(broker, pid, address, parent):
+                place = f"joined at {parent}" if parent else "the root"
+                self._say(broker, "ready", f"{place}, listens on {address}, process {pid}")
+            case ClientConnected(client, broker):
+                self._say(client, "connected", f"to {broker}")
+            case Advertised(publisher, filter):
+                self._say(publisher, "advertised", filter)
+            case Subscribed(subscriber, filter):
+                self._say(subscriber, "subscribed", filter)
+            case Unsubscribed(subscriber, filter):
+                self._say(subscriber, "unsubscribed", filter)
+            case Published(publisher, seq, content):
+                self._sample(publisher, "published", f"#{seq} {describe(content)}")
+            case Delivered(subscriber, publisher, seq, content):
+                self._sample(subscriber, "received", f"{publisher}#{seq} {describe(content)}")
+            case Stable(publications, deliveries):
+                counts = f"{publications} publications and {deliveries} deliveries"
+                not_shown = f" ({self._passed_over} of them not shown)" if self._passed_over else ""
+                self._say("everyone", "stable", f"after {counts}{not_shown}")
+            case StatusTaken(reports):
+                for report in reports:
+                    self._say_status(report)
+            case BrokersStopped(count):
+                self._say("everyone", "stopped", f"{count} brokers have ended, nothing is left")
+
+    def _sample(self, who: str, verb: str, what: str) -> None:
+        if self._samplers[verb].takes(self._clock()):
+            self._say(who, verb, what)
+        else:
+            self._passed_over += 1
+
+    def _say_status(self, report: StatusReport | Unreachable) -> None:
+        if isinstance(report, Unreachable):
+            self._say(report.name, "unreachable", report.reason)
+            return
+        self._say(
+            report["node"],
+            report["state"],
+            f"{report['subscriptions']} subscriptions, {report['advertisements']} advertisements, "
+            f"{report['unstable']} unstable",
+        )
+
+    def _say(self, who: str, verb: str, what: str) -> None:
+        seconds = f"{self._clock():7.2f} s"
+        coloured = click.style(f"{verb:12}", fg=COLOURS.get(verb, "white"))
+        self._print_line(f"{click.style(seconds, dim=True)}  {who:12}  {coloured}  {what}")
+
+
+class Progress:
+    """Keeps one line of counts up to date on a terminal; silent anywhere else."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._is_shown = sys.stderr.isatty()
+        self._counts: Counter[str] = Counter()
+        self._drawn_at = 0.0
+
+    def __call__(self, happening: Happening) -> None:
+        """Take notice."""
+        match happening:
+            case BrokerReady():
+                self._counts["brokers ready"] += 1
+            case ClientConnected():
+                self._counts["clients"] += 1
+            case Subscribed():
+                self._counts["subscriptions"] += 1
+            case Published():
+                self._counts["published"] += 1
+            case Delivered():
+                self._counts["delivered"] += 1
+        is_last = isinstance(happening, BrokersStopped)
+        if self._is_shown and (
+            is_last or time.monotonic() - self._drawn_at > 1 / REDRAWS_PER_SECOND
+        ):
+            self._drawn_at = time.monotonic()
+            line = ", ".join(f"{count} {what}" for what, count in self._counts.items())
+            click.echo(f"\r\033[K{'' if is_last else line}", nl=False, err=True)

@@ -1,0 +1,157 @@
+"""One process per broker, and none of them left behind, whatever happens."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from scripts.errors import EnvironmentFailedError
+from scripts.happenings import BrokerReady, BrokersStopped, Happening
+from scripts.launcher import BrokerPlan, launch
+from scripts.monitor import ask
+
+pytestmark = pytest.mark.processes
+
+LINE_OF_THREE = (
+    BrokerPlan(name="b1", parent=None),
+    BrokerPlan(name="b2", parent="b1"),
+    BrokerPlan(name="b3", parent="b2"),
+)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        # A zombie is dead; who is to bury it is not the question here.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"waited too long for {what}"
+        time.sleep(0.01)
+
+
+class Witness:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.happenings: list[Happening] = []
+
+    def __call__(self, happening: Happening) -> None:
+        self.happenings.append(happening)
+
+    @property
+    def pids(self) -> list[int]:
+        return [told.pid for told in self.happenings if isinstance(told, BrokerReady)]
+
+
+@pytest.fixture
+def witness() -> Iterator[Witness]:
+    witness = Witness()
+    yield witness
+    assert not [pid for pid in witness.pids if is_alive(pid)]
+
+
+async def test_brokers_run_while_the_block_does(tmp_path: Path, witness: Witness) -> None:
+    async with launch(LINE_OF_THREE, log_directory=tmp_path, tell=witness) as overlay:
+        host, _, port = overlay.address_of("b2").rpartition(":")
+        report = await ask(host, int(port))
+
+        assert len(set(witness.pids)) == 3
+        assert {one["name"] for one in report["neighbours"]} == {"b1", "b3"}
+    assert witness.happenings[-1] == BrokersStopped(3)
+    assert "stopped" in (tmp_path / "b1.log").read_text()
+
+
+async def test_an_error_in_the_block_stops_them_and_goes_on(
+    tmp_path: Path, witness: Witness
+) -> None:
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with launch(LINE_OF_THREE, log_directory=tmp_path, tell=witness):
+            raise ZeroDivisionError
+
+
+async def test_a_broker_that_ends_by_itself_ends_everything(
+    tmp_path: Path, witness: Witness
+) -> None:
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(EnvironmentFailedError, match="broker b2 was ended by signal SIGKILL"),
+        flatten_subgroups=True,
+    ):
+        async with launch(LINE_OF_THREE, log_directory=tmp_path, tell=witness) as overlay:
+            os.kill(overlay.processes["b2"].pid, signal.SIGKILL)
+            await trio.sleep_forever()
+
+
+async def test_a_broker_that_cannot_start_is_reported_with_the_end_of_its_log(
+    tmp_path: Path, witness: Witness
+) -> None:
+    plan = BrokerPlan(name="b1", parent=None, arguments=("--listen", "192.0.2.1:0"))
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(
+            EnvironmentFailedError, match=r"(?s)b1 .* before it was ready;.*192.0.2.1"
+        ),
+        flatten_subgroups=True,
+    ):
+        async with launch([plan], log_directory=tmp_path, tell=witness):
+            pass
+
+
+async def test_a_broker_that_does_not_stop_is_reported_and_killed(
+    tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.launcher.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("scripts.launcher.ABORT_TIMEOUT_S", 0.1)
+    with pytest.RaisesGroup(
+        pytest.RaisesExc(EnvironmentFailedError, match="not stopped after 0.5 s: b1, b2"),
+        flatten_subgroups=True,
+    ):
+        async with launch(LINE_OF_THREE, log_directory=tmp_path, tell=witness) as overlay:
+            os.kill(overlay.processes["b2"].pid, signal.SIGSTOP)
+
+
+LAUNCHER_PROGRAM = """
+import pathlib, sys, trio
+from scripts.launcher import BrokerPlan, launch
+
+async def main():
+    plans = [BrokerPlan(name="b1", parent=None), BrokerPlan(name="b2", parent="b1")]
+    logs = pathlib.Path(sys.argv[1])
+    async with launch(plans, log_directory=logs, tell=lambda _: None) as overlay:
+        print(*(process.pid for process in overlay.processes.values()), flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "is_one_frozen"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, True)],
+)
+def test_nothing_outlives_a_launcher(
+    tmp_path: Path, number: signal.Signals, is_one_frozen: bool
+) -> None:
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER_PROGRAM, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        pids = [int(word) for word in launcher.stdout.readline().split()]
+        assert len(pids) == 2
+        if is_one_frozen:
+            os.kill(pids[1], signal.SIGSTOP)
+        launcher.send_signal(number)
+        wait_for(lambda: not any(map(is_alive, pids)), "the brokers to end")

@@ -1,0 +1,131 @@
+"""The command line as a whole: help, exit codes, sentences instead of tracebacks."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
+from scripts.main import COMMANDS, INTERRUPTED, OUR_BUG, cli
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments), prog_name="plait")
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Let `plait check` end with an error."""
+
+    @click.command()
+    def command() -> None:
+        raise error
+
+    monkeypatch.setattr("scripts.commands.check.command", command)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    result = invoke(name, "--help")
+
+    assert result.exit_code == 0
+    assert re.search(rf"^  Examples:\n(    .+\n)*    .*plait {name}", result.output, re.MULTILINE)
+
+
+def test_help_names_every_command_and_the_exit_codes() -> None:
+    result = invoke("--help")
+
+    assert result.exit_code == 0
+    for name, line in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(line)}$", result.output, re.MULTILINE)
+    assert "Exit codes" in result.output
+
+
+def test_help_imports_no_command() -> None:
+    program = "import sys, scripts.main as m\ntry: m.cli(['--help'])\nexcept SystemExit: pass\n"
+    program += (
+        "print([name for name in sys.modules if name.startswith(('scripts.commands', 'trio'))])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_is_that_of_the_project() -> None:
+    pyproject = Path(__file__).parents[2] / "pyproject.toml"
+    version = re.search(r'^version = "(.*)"$', pyproject.read_text(), re.MULTILINE)
+
+    assert version is not None
+    assert invoke("--version").output == f"plait {version[1]}\n"
+
+
+def test_an_unknown_command_is_bad_usage_and_gets_a_suggestion() -> None:
+    result = invoke("rnu")
+
+    assert result.exit_code == 2
+    assert "No such command 'rnu'. Did you mean 'run'?" in result.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_unknown_option_is_bad_usage(name: str) -> None:
+    result = invoke(name, "--no-such-option")
+
+    assert result.exit_code == 2
+    assert "--no-such-option" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (GuaranteeViolatedError("2 violations"), 1, "plait: 2 violations\n"),
+        (BadInputError("x.conf:3:1: found"), 2, "plait: x.conf:3:1: found\n"),
+        (EnvironmentFailedError("port 4000 is taken"), 3, "plait: port 4000 is taken\n"),
+        (PermissionError(13, "Permission denied", "/out"), 3, "plait: /out: Permission denied\n"),
+        (KeyboardInterrupt(), INTERRUPTED, "plait: interrupted\n"),
+    ],
+)
+def test_an_error_becomes_a_sentence_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, sentence: str
+) -> None:
+    raising(monkeypatch, error)
+
+    result = invoke("check")
+
+    assert result.exit_code == code
+    assert result.output.endswith(sentence)
+    assert "Traceback" not in result.output
+
+
+def test_a_bug_of_ours_shows_its_traceback_and_has_an_exit_code_of_its_own() -> None:
+    program = (
+        "import sys, click, scripts.main, scripts.commands.check as check\n"
+        "check.command = click.Command('check', callback=lambda: 1 / 0)\n"
+        "sys.argv = ['plait', 'check']\n"
+        "scripts.main.main()"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert result.returncode == OUR_BUG
+    assert "ZeroDivisionError" in result.stderr
+    assert "please report it" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_what_the_shell_reads(shell: str) -> None:
+    result = invoke("completion", shell)
+
+    assert result.exit_code == 0
+    assert "_PLAIT_COMPLETE" in result.output
+
+
+def test_completion_completes_commands() -> None:
+    result = CliRunner().invoke(
+        cli,
+        prog_name="plait",
+        env={"_PLAIT_COMPLETE": "bash_complete", "COMP_WORDS": "plait st", "COMP_CWORD": "1"},
+    )
+
+    assert result.output == "plain,status\n"

@@ -1,0 +1,115 @@
+"""What is printed for people: tables, verdicts, what happens while it happens."""
+
+import pytest
+
+from faulttol.guarantees import Excuse, Report, Violation
+from scripts.errors import GuaranteeViolatedError
+from scripts.happenings import BrokerReady, Published, Stable, StatusTaken, Subscribed
+from scripts.narration import LINES_PER_SECOND, Narrator, Progress
+from scripts.status_reports import Unreachable
+from scripts.tables import print_table
+from scripts.verdict import VIOLATIONS_SHOWN, print_verdict, raise_if_violated
+
+
+def test_a_table_in_a_pipe_is_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["broker", "clients"], [["b1", 10], ["frankfurt", 2]])
+
+    assert capsys.readouterr().out == (
+        "broker     clients\n"
+        "b1              10\n"
+        "frankfurt        2\n"
+    )  # fmt: skip
+
+
+def test_a_table_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["broker", "clients"], [])
+
+    assert capsys.readouterr().out == "broker  clients\n"
+
+
+def test_a_table_on_a_narrow_terminal_keeps_its_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    print_table(["broker", "address"], [["[b]frankfurt", "127.0.0.1:40000"]])
+
+    assert "[b]frankfurt" in (output := capsys.readouterr().out)
+    assert "127.0.0.1:40000" in output
+
+
+def report_with(violations: int) -> Report:
+    violation = Violation("fifo", "r", "alice was given p:2 before p:1", ("alice-1.jsonl:3",))
+    return Report(
+        run="r",
+        guarantees=("loss", "fifo"),
+        violations=(violation,) * violations,
+        excused={Excuse.SKIPPED: 2},
+        figures={
+            "published": 5,
+            "publishers": 1,
+            "delivered": 9,
+            "subscribers": 2,
+            "subscriptions": 3,
+        },
+    )
+
+
+def test_a_verdict_says_of_every_guarantee_whether_it_was_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_verdict(report_with(violations=1), ordering="fifo", place="runs/x")
+    output = capsys.readouterr().out
+
+    assert "kept    loss" in output
+    assert "BROKEN  fifo" in output
+    assert "alice was given p:2 before p:1 [alice-1.jsonl:3]" in output
+    assert "2 publications were not delivered to somebody, with excuse: skipped" in output
+    assert output.endswith("runs/x\n")
+
+
+def test_a_verdict_does_not_flood_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_verdict(report_with(violations=1000), ordering="fifo", place="runs/x")
+    output = capsys.readouterr().out
+
+    assert output.count("alice was given") == VIOLATIONS_SHOWN
+    assert f"and {1000 - VIOLATIONS_SHOWN} more violations" in output
+
+
+def test_only_a_violation_ends_the_command_with_one() -> None:
+    raise_if_violated(report_with(violations=0))
+    with pytest.raises(GuaranteeViolatedError, match="1 violation of"):
+        raise_if_violated(report_with(violations=1))
+
+
+def test_a_narrator_tells_who_did_what_when(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = Narrator(lambda: 1.25)
+    tell(BrokerReady("b1", 4711, "127.0.0.1:4000", ""))
+    tell(Subscribed("alice", "price > 3"))
+    tell(Published("nyse", 1, {"symbol": "IBM", "price": 4.123456789}))
+    tell(StatusTaken([Unreachable("b2", "127.0.0.1:1", "nobody listens there")]))
+
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "1.25 s b1 ready the root, listens on 127.0.0.1:4000, process 4711",
+        "1.25 s alice subscribed price > 3",
+        "1.25 s nyse published #1 symbol=IBM price=4.12346",
+        "1.25 s b2 unreachable nobody listens there",
+    ]
+
+
+def test_a_narrator_samples_what_is_too_much_to_read(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = Narrator(lambda: 0.0)
+    for seq in range(1, 101):
+        tell(Published("nyse", seq, {}))
+    tell(Stable(publications=100, deliveries=0))
+    *shown, last = capsys.readouterr().out.splitlines()
+
+    assert len(shown) == LINES_PER_SECOND
+    assert f"{100 - LINES_PER_SECOND} of them not shown" in last
+
+
+def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = Progress(lambda: 0.0)
+    tell(Subscribed("alice", "price > 3"))
+
+    assert capsys.readouterr() == ("", "")

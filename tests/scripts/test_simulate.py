@@ -1,0 +1,110 @@
+"""`plait simulate`: quiet when all is well, and a command to repeat what is not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from click.testing import CliRunner, Result
+
+import scripts.sweep
+from broker.sim.runs import SimulatedRun, simulate
+from faulttol.guarantees import Violation
+from scripts.main import cli
+
+VIOLATION = Violation("fifo", "simulated-2", "alice was given p:2 before p:1", ("alice:3",))
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["simulate", *arguments])
+
+
+@pytest.fixture
+def _seed_2_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def simulate_badly(seed: int, **options: Any) -> SimulatedRun:
+        found = simulate(seed, **options)
+        if seed == 2:
+            report = attrs.evolve(found.report, violations=(VIOLATION,))
+            return attrs.evolve(found, report=report, leftovers=("b1 has not joined",))
+        if seed == 4:
+            raise AssertionError("b3 settled twice")
+        return found
+
+    monkeypatch.setattr(scripts.sweep, "simulate", simulate_badly)
+
+
+def test_clean_runs_are_a_summary_and_nothing_else() -> None:
+    result = run("--seeds", "0:3")
+
+    assert result.exit_code == 0
+    assert result.output.startswith("3 runs with ordering fifo and δ = 1: every guarantee held. ")
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("_seed_2_fails")
+def test_a_failure_is_a_line_with_the_command_that_repeats_it() -> None:
+    result = run("--seeds", "0:5", "--delta", "2")
+
+    assert result.exit_code == 1
+    assert result.output.splitlines()[:2] == [
+        f"seed 2: {VIOLATION} (and 1 more); "
+        "repeat with: plait simulate --seed 2 --ordering fifo --delta 2 --trace",
+        "seed 4: AssertionError: b3 settled twice; "
+        "repeat with: plait simulate --seed 4 --ordering fifo --delta 2 --trace",
+    ]
+    assert result.output.endswith("plait: 2 of 5 runs failed\n")
+
+
+@pytest.mark.usefixtures("_seed_2_fails")
+def test_json_has_the_same() -> None:
+    result = run("--seeds", "1:4", "--json")
+    outcome = json.loads(result.stdout)
+
+    assert result.exit_code == 1
+    assert outcome["seeds"] == [1, 4]
+    assert [failure["seed"] for failure in outcome["failed"]] == [2]
+    assert outcome["failed"][0]["repeat"].startswith("plait simulate --seed 2 ")
+
+
+def test_a_trace_shows_every_event_and_ends_with_the_verdict() -> None:
+    plain, traced = run("--seed", "3"), run("--seed", "3", "--trace")
+
+    assert (plain.exit_code, traced.exit_code) == (0, 0)
+    assert traced.output.endswith(plain.output)
+    assert " -> " in traced.output.splitlines()[20]
+
+
+def test_run_directories_can_be_kept(tmp_path: Path) -> None:
+    result = run("--seeds", "5:7", "--ordering", "none", "--out", str(tmp_path))
+
+    assert result.exit_code == 0
+    for seed in (5, 6):
+        manifest = json.loads((tmp_path / f"none-{seed}" / "manifest.json").read_text())
+        assert (manifest["seed"], manifest["ordering"]) == (seed, "none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "either --seeds A:B or --seed N"),
+        (["--seeds", "0:3", "--seed", "1"], "either --seeds A:B or --seed N"),
+        (["--seeds", "0:3", "--trace"], "--trace shows one run"),
+        (["--seeds", "3"], "A:B with A < B expected"),
+        (["--seed", "3", "--ordering", "alphabetical"], "'alphabetical' is not one of"),
+    ],
+)
+def test_bad_usage(arguments: list[str], words: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_several_processes_find_what_one_finds() -> None:
+    plan = scripts.sweep.SweepPlan(ordering="fifo", delta=1, out=None)
+    seeds = range(2 * scripts.sweep.CHUNK_SEEDS)
+
+    one, two = ([*scripts.sweep.sweep(seeds, plan, jobs=jobs)] for jobs in (1, 2))
+
+    assert one == two
