@@ -724,11 +724,11 @@ class BrokerCore:
         return None
 
     def _arm_timer(self) -> None:
-        due = (self.publications.flush_at, self._tick_at, self._redial_at, self._drain_until)
-        at = min((at for at in due if at is not None), default=None)
-        if at is None or self._has_stopped:
-            return
-        if self._timer_at is None or at < self._timer_at:
+        at = self._timer_at
+        for due in (self.publications.flush_at, self._tick_at, self._redial_at, self._drain_until):
+            if due is not None and (at is None or due < at):
+                at = due
+        if at != self._timer_at and at is not None and not self._has_stopped:
             self._timer_at = at
             self._outbox.add(SetTimer(at))
 

@@ -43,7 +43,7 @@ class Filter:
             any(region.covers(theirs) for region in self.regions) for theirs in other.regions
         )
 
-    @property
+    @cached_property
     def sql(self) -> str:
         """The canonical SQL text; reading it gives an equal filter."""
         return write_sql(self.condition)

@@ -1,0 +1,234 @@
+"""plait among the systems that people might use instead, in a harness that knows nothing of it.
+
+The harness is a folder with a `bench.py`, which runs one scenario on one peer, and an `adapters.py`
+with a class per peer. plait joins them with a class of the same kind: it starts a broker process,
+and its clients use the client library in a process each. Everybody takes turns, in one session.
+
+The harness forks its clients. So nothing here may run inside trio, and what is called in a client
+starts a trio of its own.
+"""
+
+import contextlib
+import importlib
+import importlib.metadata
+import itertools
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Protocol, TypeAlias
+
+import attrs
+import trio
+
+from broker.net import connect
+from scripts.bench.guardian import Guardian, open_guardian
+from scripts.bench.load import BURST_MAX
+from scripts.bench.workloads import PAYLOAD_BYTES, WINDOW, Workload
+from scripts.errors import BadInputError
+
+PLAIT: Final = "plait"
+PEERS: Final = ("rabbit-headers", "amqtt")
+"""Those whose figures are a goal."""
+
+QUIET_PERCENT: Final = 15.0
+"""Other programs may use so much of the machine; the harness waits a while for that."""
+QUIET_WAIT_S: Final = 10.0
+LINGER_S: Final = 20.0
+"""A publisher's process stays for a while: some peers lose what was sent by one that left."""
+
+Row: TypeAlias = dict[str, Any]
+"""What the harness says about one scenario on one peer."""
+
+
+class Subscriber(Protocol):
+    """The harness's end of a subscriber."""
+
+    on_msg: Callable[[bytes], None]
+
+    def ready(self) -> None:
+        """The subscription is installed."""
+
+
+class Load(Protocol):
+    """The harness's end of a publisher."""
+
+    def steps(self) -> Iterator[tuple[Any, ...]]:
+        """Yield `("wait", seconds)` or `("send", payload, class)`; marks itself as ready."""
+
+
+class PlaitPeer:
+    """plait, one broker; a mixin for the harness's class of peers, which starts processes."""
+
+    classes: int
+    """How many classes publications are of; 0 if every subscriber wants all of them."""
+    ports: list[int]
+    ordering: str
+    popen: Callable[[list[str]], Any]
+    wait_port: Callable[[int], None]
+
+    def version(self) -> str:
+        """Say what is measured."""
+        return f"plait {importlib.metadata.version('plait')}"
+
+    def start(self) -> None:
+        """Start the broker."""
+        program = [sys.executable, "-P", "-m", "scripts.main", "broker", "--name", "b0"]
+        at = f"127.0.0.1:{self.ports[0]}"
+        self.popen([*program, "--listen", at, "--ordering", self.ordering])
+        self.wait_port(self.ports[0])
+
+    def subscriber(self, index: int, subscriber: Subscriber) -> None:
+        """Be a subscriber until killed."""
+        trio.run(self._subscribe, index, subscriber)
+
+    def publisher(self, index: int, load: Load) -> None:
+        """Be a publisher until killed."""
+        trio.run(self._publish, index, load)
+
+    @property
+    def _workload(self) -> Workload:
+        return Workload(
+            name=PLAIT, subscribers=max(1, self.classes), is_selective=bool(self.classes)
+        )
+
+    async def _subscribe(self, index: int, subscriber: Subscriber) -> None:
+        note = subscriber.on_msg
+        async with connect(f"127.0.0.1:{self.ports[0]}") as client:
+            subscription = await client.subscribe(self._workload.subscription(index))
+            subscriber.ready()
+            async for batch in subscription.batches():
+                for delivery in batch:
+                    note(delivery.body)
+
+    async def _publish(self, index: int, load: Load) -> None:
+        contents = self._workload.contents
+        async with connect(f"127.0.0.1:{self.ports[0]}") as client:
+            await client.advertise(self._workload.advertisement)
+            sent = itertools.count(1)
+            for step in load.steps():
+                if step[0] == "wait":
+                    await trio.sleep(step[1])
+                    continue
+                _, payload, number = step
+                client.publish_nowait(contents[number], payload)
+                if next(sent) % BURST_MAX == 0:
+                    await trio.lowlevel.checkpoint()
+            await trio.sleep(LINGER_S)
+
+
+class Harness:
+    """The harness, with plait among its peers."""
+
+    def __init__(self, folder: Path, ordering: str) -> None:
+        """Import it from its folder; `ordering` is what plait has to promise."""
+        self._adapters = _import_from(folder, "adapters")
+        self._bench = _import_from(folder, "bench")
+        wait_port = staticmethod(self._adapters.wait_port)
+        self._adapters.PEERS[PLAIT] = type(
+            "Plait",
+            (PlaitPeer, self._adapters.Peer),
+            {"wait_port": wait_port, "ordering": ordering},
+        )
+
+    @contextlib.contextmanager
+    def started(self, name: str, guardian: Guardian) -> Iterator[Any]:
+        """Run a peer within the block; raises whatever the peer raises if it is not installed."""
+        work = tempfile.mkdtemp(prefix=f"plait-peer-{name}-")
+        peer = self._adapters.PEERS[name](1, work)
+        popen = peer.popen
+
+        def popen_guarded(*arguments: Any, **options: Any) -> Any:
+            process = popen(*arguments, **options)
+            guardian.watch_over(process.pid)  # each is the first of a group of its own
+            return process
+
+        peer.popen = popen_guarded
+        try:
+            peer.start()
+            yield peer
+        finally:
+            peer.stop()
+            shutil.rmtree(work, ignore_errors=True)
+
+    def run(self, peer: Any, scenario: str, seconds: float, subscribers: int) -> Row:
+        """Run one scenario on a peer, when the machine is quiet or nobody can wait any longer."""
+        self._bench.wait_quiet(peer, QUIET_PERCENT, QUIET_WAIT_S)
+        row: Row = self._bench.scenario(
+            peer, scenario, subscribers, seconds, PAYLOAD_BYTES, WINDOW, peer.work
+        )
+        return row
+
+
+def _import_from(folder: Path, name: str) -> ModuleType:
+    if not (folder / f"{name}.py").is_file():
+        raise BadInputError(f"{folder}: expected a peer harness, found no {name}.py")
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return importlib.import_module(name)
+
+
+@attrs.frozen(kw_only=True)
+class PeerFigures:
+    """What the session has found out."""
+
+    versions: dict[str, str]
+    left_out: dict[str, str]
+    """Peers that could not be started, and why."""
+    rows: dict[str, dict[str, list[Row]]]
+    """Round after round, by scenario and peer."""
+
+    def messages_per_s(self, scenario: str, peer: str) -> float:
+        """Return the median of the rates of the slowest subscriber."""
+        return statistics.median(float(row["msgs_per_s"]) for row in self.rows[scenario][peer])
+
+    def latency_ms(self, scenario: str, peer: str, quantile: str = "p50") -> float:
+        """Return the median of a quantile of all latencies."""
+        return statistics.median(
+            float(row["lat_ms"][quantile]) for row in self.rows[scenario][peer]
+        )
+
+    def others_percent(self, scenario: str, peer: str) -> float:
+        """Return how much of the machine other programs used, when it was most."""
+        return max(float(row["other_cpu_pct"]) for row in self.rows[scenario][peer])
+
+
+def measure_peers(
+    folder: Path,
+    scenarios: Sequence[str],
+    *,
+    rounds: int,
+    seconds: float,
+    subscribers: int,
+    ordering: str,
+    tell: Callable[[str], None],
+) -> PeerFigures:
+    """Start everybody once, and let them take turns."""
+    harness = Harness(folder, ordering)
+    with contextlib.ExitStack() as stack:
+        guardian = stack.enter_context(open_guardian())
+        peers: dict[str, Any] = {}
+        versions, left_out = {}, {}
+        for name in (*PEERS, PLAIT):
+            tell(f"starting {name}")
+            try:
+                peer = stack.enter_context(harness.started(name, guardian))
+                versions[name] = str(peer.version())
+            except Exception as error:  # whatever a foreign class does without its programs
+                if name == PLAIT:
+                    raise
+                left_out[name] = f"{type(error).__name__}: {error}"
+            else:
+                peers[name] = peer
+        rows: dict[str, dict[str, list[Row]]] = {
+            scenario: {name: [] for name in peers} for scenario in scenarios
+        }
+        for number in range(rounds):
+            for scenario in scenarios:
+                for name, peer in peers.items():
+                    tell(f"round {number + 1} of {rounds}: {scenario}, {name}")
+                    rows[scenario][name].append(harness.run(peer, scenario, seconds, subscribers))
+    return PeerFigures(versions=versions, left_out=left_out, rows=rows)
