@@ -71,7 +71,7 @@ from broker.messages import (
 from broker.outbox import Outbox
 from faulttol import neighbourhood
 from faulttol.neighbourhood import TopologyLink
-from faulttol.stability import CountError, StreamAbove, Unstable, unreceived
+from faulttol.stability import CountError, LeafStream, unreceived
 from routing.filter_text import parse_filter
 from routing.filters import Filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -163,8 +163,8 @@ class ClientCore:
         """The incarnation of the broker that knows this client."""
         self._sessions = 0
         self._has_joined = False
-        self._sent: StreamAbove[Unstable[Publish]] = StreamAbove()
-        self._received: StreamAbove[Unstable[Publish]] = StreamAbove()
+        self._sent: LeafStream[Publish] = LeafStream()
+        self._received: LeafStream[Publish] = LeafStream()
         self._told = (0, 0)
         self._is_urgent = False
         self._last_seen: dict[NodeId, tuple[int, int]] = {}
@@ -231,7 +231,7 @@ class ClientCore:
             encoded,
             body,
         )
-        self._sent.append_confirmed(Unstable(publication))
+        self._sent.append(publication)
         if self._recording:
             self._record(
                 "published",
@@ -429,8 +429,8 @@ class ClientCore:
         self._has_joined = not any(isinstance(r.message, Join) for r in self._requests.values())
         if self._has_joined and not self._restoring:
             self._become_ready()
-            for entry in again:
-                self._send(entry.publication)
+            for publication in again:
+                self._send(publication)
         for request in self._requests.values():
             self._send(request.message)
         self._told = (0, 0)
@@ -441,10 +441,10 @@ class ClientCore:
         if self._session is not None:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self._session = welcome.incarnation
-        kept = [entry.publication for entry in self._sent.keep()]
-        self._sent, self._received = StreamAbove(), StreamAbove()
+        kept = list(self._sent.keep())
+        self._sent, self._received = LeafStream(), LeafStream()
         for publication in kept:
-            self._sent.append_confirmed(Unstable(publication))
+            self._sent.append(publication)
         self._told = (0, 0)
         self._sessions += 1
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=welcome.delta)
@@ -497,8 +497,8 @@ class ClientCore:
     def _on_restored(self) -> None:
         """Everything published so far may flow, again or for the first time."""
         self._become_ready()
-        for entry in self._sent.keep():
-            self._send(entry.publication)
+        for publication in self._sent.keep():
+            self._send(publication)
 
     def _become_ready(self) -> None:
         if self.state is not ClientState.LEAVING:
@@ -556,7 +556,7 @@ class ClientCore:
         """Take in a publication: is it new, and which of the subscriptions want it."""
         if self._link_state is not LinkState.TO_PARENT:
             raise RemoteProtocolError("Publish before Welcome")
-        self._received.append_confirmed(Unstable(publication))
+        self._received.append(publication)
         if publication.flags & Flag.URGENT:
             self._is_urgent = True
         stamp = (publication.incarnation, publication.seq)
@@ -600,15 +600,14 @@ class ClientCore:
     def _on_progress(self, received: int, sent: int) -> None:
         """The broker counts what is stable: of what it received from here, and sent here."""
         last = None
-        for entry in self._sent.stable_up_to(received):
-            last = entry.publication.seq
+        for publication in self._sent.stable_up_to(received):
+            last = publication.seq
             if self._recording:
                 self._record("confirmed", publisher=self.node, seq=last)
         if last is not None:
             self._outbox.add(ReportConfirmed(last))
             self._withdraw_up_to(last)
-        for _ in self._received.stable_up_to(sent):
-            pass
+        self._received.stable_up_to(sent)
 
     def _on_confirm(self, operation: OperationId) -> None:
         request = self._requests.pop(operation, None)
@@ -726,7 +725,7 @@ class ClientCore:
 
     def _end_step(self) -> None:
         if self._link is not None and self._link_state is LinkState.TO_PARENT:
-            news = self._received.confirmed_count - self._told[0]
+            news = self._received.count - self._told[0]
             if news and (self._is_urgent or news >= self.limits.progress_batch):
                 self._tell_progress()
             elif news and self._progress_at is None:
@@ -736,7 +735,7 @@ class ClientCore:
     def _tell_progress(self) -> None:
         self._is_urgent = False
         self._progress_at = None
-        progress = (self._received.confirmed_count, self._sent.confirmed_count)
+        progress = (self._received.count, self._sent.count)
         if progress[0] != self._told[0]:
             self._told = progress
             self._send(Progress(*progress))
@@ -781,8 +780,8 @@ class ClientCore:
         if self.state is ClientState.CLOSED:
             return
         self.state = ClientState.CLOSED
-        for entry in self._sent.keep():
-            seq = entry.publication.seq
+        for publication in self._sent.keep():
+            seq = publication.seq
             self._record("skipped", publisher=self.node, seq=seq, subscriber=None, reason=reason)
             self._outbox.add(ReportSkipped(seq, reason))
         if self._link is not None:

@@ -73,6 +73,8 @@ class Publications:
         """The same on their way down, where what climbs comes back from the root."""
         self._touched: dict[NodeId, Below] = {}
         """Neighbours below for whom something may have become stable in this step."""
+        self._touched_routes: dict[Route, None] = {}
+        """The same, by routes: one entry for many publications that went the same ways."""
         self._awaiting: dict[int, Arrival] = {}
         """What waits for the parent, by its number in the stream up."""
         self._barriers: deque[_Barrier] = deque()
@@ -124,7 +126,8 @@ class Publications:
         else:
             arrival.missing += 1
             source.received.append(arrival)
-        arrival.number = source.received.count
+        if is_awaited:
+            arrival.number = source.received.count
         if route.climbs:
             self._climb(arrival)
         for settled in self.ordering.arrived(arrival):
@@ -159,9 +162,7 @@ class Publications:
         if route.version != self._neighbours.version:
             route = self._refresh(arrival)
         for neighbour in route.down:
-            sent = neighbour.sent
-            sent.count += 1  # StreamBelow.append without the call: the hottest loop there is
-            sent.unconfirmed.append(arrival)
+            neighbour.sent.append(arrival)
         if route.links:
             self.counters.sent += len(route.links)
             self._outbox.add(SendMessage(route.links, arrival.publication))
@@ -310,12 +311,10 @@ class Publications:
         self.unstable -= 1
         if arrival.route is not NOWHERE:
             self.counters.stable += 1
-        touched = self._touched
-        for neighbour in arrival.route.down:
-            touched[neighbour.node] = neighbour
+        self._touched_routes[arrival.route] = None
         source = arrival.source
         if isinstance(source, Below):
-            touched[source.node] = source
+            self._touched[source.node] = source
             if arrival.is_urgent:
                 source.is_urgent = True
 
@@ -336,6 +335,10 @@ class Publications:
 
     def flush(self, now: float) -> None:
         """At the end of a step: tell who waits for it, or has waited long enough, of progress."""
+        for route in self._touched_routes:
+            for below in route.down:
+                self._touched[below.node] = below
+        self._touched_routes.clear()
         if self._touched:
             for node, below in self._touched.items():
                 below.sent.advance_stable()

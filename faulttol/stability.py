@@ -18,9 +18,8 @@ The same counters bring a broken connection back without loss or duplicates: eac
 it has received, and the other sends the rest again.
 """
 
-from collections import deque
-from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -45,123 +44,166 @@ class CountError(ValueError):
 class StreamBelow(Generic[Entry]):
     """One direction of a link to a node below: it confirms, we declare stable."""
 
-    __slots__ = ("confirmed", "count", "stable_count", "unconfirmed")
+    __slots__ = ("append", "confirmed", "stable_count", "unconfirmed")
 
     def __init__(self) -> None:
         """Begin a stream with nothing exchanged."""
-        self.count = 0
         self.stable_count = 0
-        self.unconfirmed: deque[Entry] = deque()
-        self.confirmed: deque[Entry] = deque()
-
-    def append(self, entry: Entry) -> None:
-        """Take note of a publication that has just been exchanged."""
-        self.count += 1
-        self.unconfirmed.append(entry)
+        self.confirmed: list[Entry] = []
+        self.unconfirmed: list[Entry] = []
+        # Takes note of a publication that has just been exchanged. The list's own method, because
+        # a broker calls it for every receiver of every publication.
+        self.append: Callable[[Entry], None] = self.unconfirmed.append
 
     def append_confirmed(self, entry: Entry) -> None:
         """Take note of a publication that the node below confirms by sending it."""
-        self.count += 1
         self.confirmed.append(entry)
 
     @property
     def confirmed_count(self) -> int:
         """How many from the beginning the node below has confirmed."""
-        return self.count - len(self.unconfirmed)
+        return self.stable_count + len(self.confirmed)
 
-    def confirm_up_to(self, count: int) -> Iterator[Entry]:
-        """The node below has confirmed the first `count`; yields those that lack nothing more."""
-        unconfirmed = self.unconfirmed
-        advance = count - self.count + len(unconfirmed)
-        if not 0 <= advance <= len(unconfirmed):
+    @property
+    def count(self) -> int:
+        """How many have been exchanged."""
+        return self.stable_count + len(self.confirmed) + len(self.unconfirmed)
+
+    def confirm_up_to(self, count: int) -> list[Entry]:
+        """The node below has confirmed the first `count`; returns those that lack nothing more."""
+        advance = count - self.confirmed_count
+        if not 0 <= advance <= len(self.unconfirmed):
             raise CountError(
                 f"{count} publications confirmed, between {self.confirmed_count} and "
                 f"{self.count} expected"
             )
-        confirmed = self.confirmed
-        for _ in range(advance):
-            entry = unconfirmed.popleft()
-            confirmed.append(entry)
+        entries = self.unconfirmed[:advance]
+        del self.unconfirmed[:advance]
+        self.confirmed += entries
+        complete = []
+        for entry in entries:
             entry.missing -= 1
             if not entry.missing:
-                yield entry
+                complete.append(entry)
+        return complete
 
-    def advance_stable(self) -> bool:
-        """Move the stable counter over what has become stable; says whether it moved."""
-        confirmed = self.confirmed
-        if not (confirmed and confirmed[0].stable):
-            return False
-        while confirmed and confirmed[0].stable:
-            confirmed.popleft()
-            self.stable_count += 1
-        return True
+    def advance_stable(self) -> None:
+        """Move the stable counter over what has become stable."""
+        advance = 0
+        for entry in self.confirmed:
+            if not entry.stable:
+                break
+            advance += 1
+        del self.confirmed[:advance]
+        self.stable_count += advance
+
+    def keep(self) -> list[Entry]:
+        """What is not stable yet, in the order of the stream."""
+        return self.confirmed + self.unconfirmed
 
 
 class StreamAbove(Generic[Entry]):
     """One direction of a link to the node above: we confirm, it declares stable."""
 
-    __slots__ = ("confirmed", "confirmed_count", "count", "unconfirmed")
+    __slots__ = ("append", "confirmed", "stable_count", "unconfirmed")
 
     def __init__(self) -> None:
         """Begin a stream with nothing exchanged."""
-        self.count = 0
-        self.confirmed_count = 0
-        self.unconfirmed: deque[Entry] = deque()
-        self.confirmed: deque[Entry] = deque()
-
-    def append(self, entry: Entry) -> None:
-        """Take note of a publication that has just been exchanged."""
-        self.count += 1
-        self.unconfirmed.append(entry)
-
-    def append_confirmed(self, entry: Entry) -> None:
-        """Take note of a publication that lacks nothing below: this node is a leaf."""
-        self.count += 1
-        self.confirmed_count += 1
-        self.confirmed.append(entry)
+        self.stable_count = 0
+        self.confirmed: list[Entry] = []
+        self.unconfirmed: list[Entry] = []
+        self.append: Callable[[Entry], None] = self.unconfirmed.append
 
     @property
-    def stable_count(self) -> int:
-        """How many from the beginning the node above has declared stable."""
-        return self.count - len(self.unconfirmed) - len(self.confirmed)
+    def confirmed_count(self) -> int:
+        """How many from the beginning lack nothing below."""
+        return self.stable_count + len(self.confirmed)
 
-    def advance_confirmed(self) -> bool:
-        """Move the confirmed counter over what lacks nothing below; says whether it moved."""
-        unconfirmed = self.unconfirmed
-        if not unconfirmed or unconfirmed[0].missing:
-            return False
-        while unconfirmed and not unconfirmed[0].missing:
-            self.confirmed.append(unconfirmed.popleft())
-            self.confirmed_count += 1
-        return True
+    @property
+    def count(self) -> int:
+        """How many have been exchanged."""
+        return self.stable_count + len(self.confirmed) + len(self.unconfirmed)
 
-    def stable_up_to(self, count: int) -> Iterator[Entry]:
-        """The node above has declared the first `count` stable; yields the new ones."""
-        confirmed = self.confirmed
-        advance = count - self.stable_count
-        if not 0 <= advance <= len(confirmed):
-            raise CountError(
-                f"{count} publications stable, between {self.stable_count} and "
-                f"{self.stable_count + len(confirmed)} expected"
-            )
-        for _ in range(advance):
-            entry = confirmed.popleft()
+    def advance_confirmed(self) -> None:
+        """Move the confirmed counter over what lacks nothing below."""
+        advance = 0
+        for entry in self.unconfirmed:
+            if entry.missing:
+                break
+            advance += 1
+        self.confirmed += self.unconfirmed[:advance]
+        del self.unconfirmed[:advance]
+
+    def stable_up_to(self, count: int) -> list[Entry]:
+        """The node above has declared the first `count` stable; returns the new ones."""
+        entries = _taken_up_to(count, self.stable_count, self.confirmed)
+        self.stable_count = count
+        for entry in entries:
             entry.stable = True
-            yield entry
+        return entries
 
-    def keep(self) -> Iterator[Entry]:
+    def keep(self) -> list[Entry]:
         """What is not stable yet, in the order of the stream."""
-        yield from self.confirmed
-        yield from self.unconfirmed
+        return self.confirmed + self.unconfirmed
 
 
-def unreceived(stream: StreamBelow[Entry] | StreamAbove[Entry], received: int) -> list[Entry]:
-    """What the other end has not received of the stream it says it got `received` of."""
-    lost = stream.count - received
-    if not 0 <= lost <= len(stream.unconfirmed) + len(stream.confirmed):
+class LeafStream(Generic[Item]):
+    """One direction of a client's link: a leaf has nobody below to wait for."""
+
+    __slots__ = ("append", "kept", "stable_count")
+
+    def __init__(self) -> None:
+        """Begin a stream with nothing exchanged."""
+        self.stable_count = 0
+        self.kept: list[Item] = []
+        self.append: Callable[[Item], None] = self.kept.append
+
+    @property
+    def count(self) -> int:
+        """How many have been exchanged; to the broker, as many are confirmed."""
+        return self.stable_count + len(self.kept)
+
+    def stable_up_to(self, count: int) -> list[Item]:
+        """The broker has declared the first `count` stable; returns the new ones."""
+        items = _taken_up_to(count, self.stable_count, self.kept)
+        self.stable_count = count
+        return items
+
+    def keep(self) -> list[Item]:
+        """What is not stable yet, in the order of the stream."""
+        return self.kept
+
+
+def _taken_up_to(count: int, taken: int, waiting: list[Item]) -> list[Item]:
+    """Take from the front of a list what a counter that has come to `count` stands for."""
+    advance = count - taken
+    if not 0 <= advance <= len(waiting):
         raise CountError(
-            f"{received} publications received, at most {stream.count} expected and at least "
-            f"{stream.count - len(stream.unconfirmed) - len(stream.confirmed)}"
+            f"{count} publications stable, between {taken} and {taken + len(waiting)} expected"
         )
-    kept = [*stream.confirmed, *stream.unconfirmed]
+    items = waiting[:advance]
+    del waiting[:advance]
+    return items
+
+
+class Stream(Protocol[Item]):
+    """What every stream can say."""
+
+    @property
+    def count(self) -> int:
+        """How many have been exchanged."""
+
+    def keep(self) -> list[Item]:
+        """What is not stable yet, in the order of the stream."""
+
+
+def unreceived(stream: Stream[Item], received: int) -> list[Item]:
+    """What the other end has not received of the stream it says it got `received` of."""
+    kept = stream.keep()
+    lost = stream.count - received
+    if not 0 <= lost <= len(kept):
+        raise CountError(
+            f"{received} publications received, between {stream.count - len(kept)} and "
+            f"{stream.count} expected"
+        )
     return kept[len(kept) - lost :]

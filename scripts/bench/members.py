@@ -6,7 +6,7 @@ and ends when it is told to, at the latest with whoever started it.
 
 import json
 import signal
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from broker.net import connect
+from scripts.bench.bare import BareClient
 from scripts.bench.board import Board
 from scripts.bench.load import Load, Recorder
 from scripts.bench.relay import Relay, RelayClient
@@ -99,6 +100,35 @@ async def subscribe_to_broker(part: Part) -> None:
         recorder.save(part.latencies_file)
 
 
+async def publish_to_bare_broker(part: Part) -> None:
+    """Publish with no more around it than the relay's publishers have."""
+    load = Load(part.board, part.workload, part.index)
+    [content] = part.workload.contents
+    client = await BareClient.connect(part.address, part.name)
+    await client.advertise(part.workload.advertisement)
+    say_ready()
+    async for burst in load:
+        await client.send(content, (payload for _, payload in burst))
+
+
+async def subscribe_to_bare_broker(part: Part) -> None:
+    """Take publications with no more around it than the relay's subscribers have."""
+    client = await BareClient.connect(part.address, part.name)
+    await client.subscribe(part.workload.subscription(part.index))
+    await _note_all(part, client)
+
+
+async def _note_all(part: Part, batches: AsyncIterable[list[bytes]]) -> None:
+    recorder = Recorder(part.board, part.index)
+    say_ready()
+    try:
+        async for batch in batches:
+            for payload in batch:
+                recorder.note(payload)
+    finally:
+        recorder.save(part.latencies_file)
+
+
 async def relay(_: Part) -> None:
     """Be a relay that passes on what arrives together in one write."""
     await _relay(Relay())
@@ -125,16 +155,9 @@ async def publish_to_relay(part: Part) -> None:
 
 async def subscribe_to_relay(part: Part) -> None:
     """Take whatever a relay sends."""
-    recorder = Recorder(part.board, part.index)
     client = await RelayClient.connect(part.address)
     await client.wait_welcomed()
-    say_ready()
-    try:
-        async for batch in client:
-            for payload in batch:
-                recorder.note(payload)
-    finally:
-        recorder.save(part.latencies_file)
+    await _note_all(part, client)
 
 
 ROLES: Final[Mapping[str, Callable[[Part], Awaitable[None]]]] = {
@@ -144,6 +167,8 @@ ROLES: Final[Mapping[str, Callable[[Part], Awaitable[None]]]] = {
         frame_relay,
         publish_to_broker,
         subscribe_to_broker,
+        publish_to_bare_broker,
+        subscribe_to_bare_broker,
         publish_to_relay,
         subscribe_to_relay,
     )

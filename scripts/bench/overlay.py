@@ -31,6 +31,7 @@ from scripts.bench.memory import (
 from scripts.bench.peers import PeerFigures, measure_peers
 from scripts.bench.report import report
 from scripts.bench.trials import (
+    BARE_BROKER,
     BROKER,
     DEFAULT_ORDERING,
     FRAME_RELAY,
@@ -44,7 +45,7 @@ from scripts.bench.workloads import SUBSCRIBERS, THROUGHPUT, WORKLOADS
 from scripts.options import json_option
 
 SYSTEMS: Final[dict[str, tuple[System, ...]]] = {
-    "tput": (RELAY, FRAME_RELAY, BROKER),
+    "tput": (RELAY, BARE_BROKER, FRAME_RELAY, BROKER),
     "lat": (RELAY, BROKER),
     "mtput": (RELAY, BROKER),
     "mlat": (RELAY, BROKER),

@@ -50,6 +50,8 @@ class System:
     """In a line, publishers at its first; without any it is a relay."""
     is_spread: bool = False
     """Whether every broker has the same number of subscribers, or the last one all."""
+    is_bare: bool = False
+    """Whether its clients do no more than the relay's, or are those of the client library."""
     ordering: str = DEFAULT_ORDERING
     """What brokers promise."""
 
@@ -71,6 +73,9 @@ class System:
 RELAY: Final = System(name="relay", title="relay, chunk by chunk", brokers=0)
 FRAME_RELAY: Final = System(name="frame_relay", title="relay, frame by frame", brokers=0)
 BROKER: Final = System(name="broker", title="one broker", brokers=1)
+BARE_BROKER: Final = System(
+    name="bare_broker", title="one broker, clients as bare", brokers=1, is_bare=True
+)
 LINE: Final = System(name="line", title="line of 5, subscribers at its end", brokers=5)
 SPREAD_LINE: Final = System(
     name="spread_line", title="line of 5, subscribers at all brokers", brokers=5, is_spread=True
@@ -126,7 +131,7 @@ async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
         async with launch(plans, log_directory=folder, tell=lambda _: None) as overlay:
             brokers = [f"b{number}" for number in range(system.brokers)]
             yield Service(
-                kind="broker",
+                kind="bare_broker" if system.is_bare else "broker",
                 publishers_at=overlay.address_of(brokers[0]),
                 subscribers_at=[
                     overlay.address_of(brokers[system.broker_of(subscriber)])

@@ -2,7 +2,14 @@
 
 import pytest
 
-from faulttol.stability import CountError, StreamAbove, StreamBelow, Unstable, unreceived
+from faulttol.stability import (
+    CountError,
+    LeafStream,
+    StreamAbove,
+    StreamBelow,
+    Unstable,
+    unreceived,
+)
 
 
 def test_a_stream_below_yields_what_lacks_nothing_more() -> None:
@@ -24,9 +31,10 @@ def test_the_stable_counter_waits_for_earlier_publications() -> None:
     list(stream.confirm_up_to(2))
 
     second.stable = True
-    assert not stream.advance_stable()
+    stream.advance_stable()
+    assert stream.stable_count == 0
     first.stable = True
-    assert stream.advance_stable()
+    stream.advance_stable()
     assert stream.stable_count == 2
 
 
@@ -36,9 +44,10 @@ def test_the_confirmed_counter_waits_for_earlier_publications() -> None:
     stream.append(first)
     stream.append(second)
 
-    assert not stream.advance_confirmed()
+    stream.advance_confirmed()
+    assert stream.confirmed_count == 0
     first.missing = 0
-    assert stream.advance_confirmed()
+    stream.advance_confirmed()
     assert stream.confirmed_count == 2
     assert list(stream.stable_up_to(2)) == [first, second]
     assert stream.stable_count == 2
@@ -50,7 +59,8 @@ def test_a_neighbour_that_counts_wrongly_is_caught(count: int) -> None:
     above: StreamAbove[Unstable[str]] = StreamAbove()
     for name in ("p1", "p2"):
         below.append(Unstable(name, missing=1))
-        above.append_confirmed(Unstable(name))
+        above.append(Unstable(name))
+    above.advance_confirmed()
     list(below.confirm_up_to(1))
     list(above.stable_up_to(1))
 
@@ -58,6 +68,17 @@ def test_a_neighbour_that_counts_wrongly_is_caught(count: int) -> None:
         list(below.confirm_up_to(count))
     with pytest.raises(CountError, match="expected"):
         list(above.stable_up_to(count))
+
+
+def test_a_leaf_keeps_what_is_not_stable() -> None:
+    stream: LeafStream[str] = LeafStream()
+    for name in ("p1", "p2", "p3"):
+        stream.append(name)
+
+    assert stream.stable_up_to(2) == ["p1", "p2"]
+    assert (stream.count, stream.stable_count, stream.keep()) == (3, 2, ["p3"])
+    with pytest.raises(CountError, match="1 publications stable, between 2 and 3 expected"):
+        stream.stable_up_to(1)
 
 
 def test_only_what_was_not_received_is_sent_again() -> None:

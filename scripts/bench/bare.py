@@ -1,0 +1,146 @@
+"""Clients of a broker that are as bare as those of the relay: they compare servers, not clients.
+
+They greet as the protocol wants it and ask for everything; after that they split frames, look at
+the stamp at the end of each publication, and confirm what they got, once per read. They check
+nothing, remember nothing and could not reconnect: the client library does all that, and costs what
+`plait bench overlay` shows beside them.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Self
+
+import trio
+
+from broker.codec import FrameDecoder, encode, encode_content
+from broker.messages import (
+    MESSAGE_TYPES,
+    PROTOCOL_VERSION,
+    Advertise,
+    Confirm,
+    Hello,
+    Join,
+    Message,
+    NodeKind,
+    Progress,
+    Publish,
+    Subscribe,
+    Welcome,
+)
+from faulttol.neighbourhood import TopologyLink
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.values import Content
+from scripts.bench.relay import RECEIVE_BYTES, end_of_frames, payloads_in
+from scripts.bench.workloads import PAYLOAD_BYTES
+
+_INCARNATION: Final = 1
+_TYPE_AT: Final = 1
+"""Where a message's number stands, after the head of its array."""
+_PUBLISH: Final = next(number for number, kind in MESSAGE_TYPES.items() if kind is Publish)
+
+
+class BareClient:
+    """A connection to a broker. A subscriber iterates over it."""
+
+    def __init__(self, stream: trio.SocketStream, name: str) -> None:
+        self._stream = stream
+        self._name = NodeId(name)
+        self._operations = 0
+        self._unfinished = b""
+        self._received = 0
+        self._seq = 0
+
+    @classmethod
+    async def connect(cls, address: str, name: str) -> Self:
+        """Connect and join."""
+        host, _, port = address.rpartition(":")
+        client = cls(await trio.open_tcp_stream(host, int(port)), name)
+        hello = Hello(
+            version=PROTOCOL_VERSION,
+            node=client._name,
+            kind=NodeKind.CLIENT,
+            incarnation=_INCARNATION,
+            address="",
+            peer_incarnation=0,
+            received=0,
+        )
+        welcome = await client._ask(hello, Welcome)
+        assert isinstance(welcome, Welcome)
+        link = TopologyLink(
+            child=client._name,
+            parent=welcome.node,
+            kind=NodeKind.CLIENT.value,
+            incarnation=_INCARNATION,
+            address="",
+        )
+        await client._ask(Join(operation=client._operation(), link=link, distance=0), Confirm)
+        return client
+
+    async def advertise(self, filter_text: str) -> None:
+        """Announce what will be published."""
+        await self._ask(
+            Advertise(
+                operation=self._operation(),
+                advertisement=AdvertisementId(f"{self._name}/1"),
+                client=self._name,
+                filter=filter_text,
+                path=(self._name,),
+            ),
+            Confirm,
+        )
+
+    async def subscribe(self, filter_text: str) -> None:
+        """Ask for publications."""
+        await self._ask(
+            Subscribe(
+                operation=self._operation(),
+                subscription=SubscriptionId(f"{self._name}/1"),
+                client=self._name,
+                filter=filter_text,
+                ordered=True,
+                path=(self._name,),
+            ),
+            Confirm,
+        )
+
+    async def send(self, content: Content, payloads: Iterable[bytes]) -> None:
+        """Publish payloads, all in one write."""
+        encoded = encode_content(content)
+        frames = []
+        for payload in payloads:
+            self._seq += 1
+            frames.append(encode(Publish(self._name, _INCARNATION, self._seq, 0, encoded, payload)))
+        await self._stream.send_all(b"".join(frames))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        """Wait for bytes; return the bodies of the publications they complete."""
+        data = await self._stream.receive_some(RECEIVE_BYTES)
+        if not data:
+            raise StopAsyncIteration
+        data = self._unfinished + data
+        end = end_of_frames(data)
+        self._unfinished = data[end:]
+        bodies = [
+            message[-PAYLOAD_BYTES:]  # the body is the last field
+            for message in payloads_in(data[:end])
+            if message[_TYPE_AT] == _PUBLISH
+        ]
+        if bodies:
+            self._received += len(bodies)
+            await self._stream.send_all(encode(Progress(self._received, 0)))
+        return bodies
+
+    async def _ask(self, message: Message, answer: type[Message]) -> Message:
+        """Send a message and wait for the answer; nothing else is of interest yet."""
+        await self._stream.send_all(encode(message))
+        decoder = FrameDecoder()
+        while True:
+            for received in decoder.feed(await self._stream.receive_some(RECEIVE_BYTES)):
+                if isinstance(received, answer):
+                    return received
+
+    def _operation(self) -> OperationId:
+        self._operations += 1
+        return OperationId(f"{self._name}#{_INCARNATION}.{self._operations}")
