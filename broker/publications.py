@@ -282,12 +282,17 @@ class Publications:
         if conflicts is None or parent is None or source is parent:
             return route  # nothing is ever held at the root, nor if it comes from above
         matching = self._interests.subscriptions.matching(attributes)
+        is_conflict = climbs and conflicts.is_conflict(matching, parent.node)
+        is_conflict_if_awaited = is_conflict or (
+            climbs
+            and not is_from_client
+            and conflicts.is_conflict(matching, parent.node, unseen_at=source.node)
+        )
         return attrs.evolve(
             route,
             subscribers=conflicts.subscribers(matching),
-            conflicts=climbs and conflicts.is_conflict(matching, parent.node),
-            conflicts_if_awaited=climbs
-            and conflicts.is_conflict(matching, parent.node, unseen_at=source.node),
+            conflicts=is_conflict,
+            conflicts_if_awaited=is_conflict_if_awaited,
         )
 
     # --- until they are stable --------------------------------------------------------------
