@@ -153,7 +153,6 @@ class ClientCore:
         """Advertisements to be withdrawn once the publication of this number is stable."""
         self._restoring: set[OperationId] = set()
         """Advertisements to be confirmed before publications may flow in a new session."""
-        self._leave_operation: OperationId | None = None
         self._counter = 0
         self._seq = first_seq - 1
         self._position = 0
@@ -310,7 +309,7 @@ class ClientCore:
         self._now = now
         for subscription in self._subscriptions:
             self._end_subscription(subscription)
-        operation = self._leave_operation = self._new_operation()
+        operation = self._new_operation()
         was_connected = self.state is ClientState.READY
         self.state = ClientState.LEAVING
         if was_connected:

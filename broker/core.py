@@ -94,7 +94,6 @@ class Statistics:
     subscriptions: int
     advertisements: int
     operations_pending: int
-    operations_confirmed: int
     operations_refused: int
     clients_isolated: int
     protocol_errors: int
@@ -230,7 +229,6 @@ class BrokerCore:
             subscriptions=len(self.interests.subscriptions),
             advertisements=len(self.interests.advertisements),
             operations_pending=len(self._requests),
-            operations_confirmed=self._requests.confirmed,
             operations_refused=self._requests.refused,
             clients_isolated=self._clients_isolated,
             protocol_errors=self._protocol_errors,

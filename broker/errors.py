@@ -5,15 +5,7 @@ class BrokerError(Exception):
     """Root of everything raised by a node."""
 
 
-class ProtocolError(BrokerError):
-    """A rule of the protocol was broken."""
-
-
-class LocalProtocolError(ProtocolError):
-    """This node, or the program that drives it, broke a rule: a bug on our side."""
-
-
-class RemoteProtocolError(ProtocolError):
+class RemoteProtocolError(BrokerError):
     """The other side broke a rule: its link is closed with this text as the reason."""
 
 

@@ -33,15 +33,11 @@ class NodeKind(enum.StrEnum):
 
 
 class RefusalCode(enum.StrEnum):
-    """Why an operation or a greeting was refused; all of them are definite: it did not happen."""
+    """Why an operation was refused; all of them are definite: it did not happen."""
 
     BAD_FILTER = "bad-filter"
     TOO_MANY = "too-many"
     NOT_OWNER = "not-owner"
-    VERSION = "version"
-    NAME_TAKEN = "name-taken"
-    SHUTTING_DOWN = "shutting-down"
-    WRONG_JOIN_POINT = "wrong-join-point"
 
 
 class GoodbyeCode(enum.StrEnum):

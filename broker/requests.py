@@ -29,7 +29,6 @@ class Requests:
         send_in_turn: Callable[[Neighbour, Message], None],
     ) -> None:
         """Begin with none; everything is sent in turn, behind publications that are held."""
-        self.confirmed = 0
         self.refused = 0
         self._prefix = f"{node}#{incarnation}."
         self._neighbours = neighbours
@@ -104,7 +103,6 @@ class Requests:
     def _finish(self, done: Pending[Operation] | None, now: float) -> bool:
         if done is None:
             return False
-        self.confirmed += 1
         if len(self._latencies) < LATENCIES_MAX:
             self._latencies.append(now - done.since)
         if done.source is None:

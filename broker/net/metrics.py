@@ -139,7 +139,7 @@ class BrokerMetrics:
         yield _gauge(
             "plait_operations_pending",
             "Joins, advertisements, subscriptions and so on that are not confirmed yet",
-            status["operations_pending"],
+            counted.operations_pending,
         )
         yield _counter(
             "plait_operations_refused_total", "Operations refused", counted.operations_refused
