@@ -67,7 +67,7 @@ from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError
 from routing.conflicts import Conflicts
 from routing.ids import NodeId, OperationId
-from routing.orderings import ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 
 REDIAL_FIRST_S: Final = 0.05
 """The first pause before dialling again; doubled every time."""
@@ -109,7 +109,7 @@ class BrokerCore:
         *,
         address: str = "",
         join: str | None = None,
-        ordering: str = "fifo",
+        ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
         limits: Limits = DEFAULT_LIMITS,

@@ -186,3 +186,6 @@ class Pairwise(Generic[Arrival]):
 ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
     ordering.name: ordering for ordering in (Unordered, Fifo, Pairwise, Sequencer)
 }
+
+DEFAULT_ORDERING: Final = Pairwise.name
+"""What does not conflict costs nothing, and who needs no order may say so, one by one."""

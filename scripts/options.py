@@ -10,7 +10,6 @@ import click
 from routing.orderings import ORDERINGS
 
 LOOPBACK: Final = "127.0.0.1"
-DEFAULT_ORDERING: Final = "fifo"
 
 
 class AddressType(click.ParamType[str]):

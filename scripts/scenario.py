@@ -7,9 +7,8 @@ import attrs
 
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter
-from routing.orderings import ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import ProblemsFoundError
-from scripts.options import DEFAULT_ORDERING
 from topologies.configuration import Configuration
 from topologies.errors import Position, Problem, ScriptError
 from topologies.language import one_of

@@ -25,6 +25,7 @@ from broker.net.logs import Log, LogWriter
 from broker.net.metrics import CONTENT_TYPE, BrokerMetrics
 from faulttol.history import History, HistoryWriter
 from routing.ids import NodeId
+from routing.orderings import DEFAULT_ORDERING
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +43,7 @@ class BrokerSettings:
     """Where others are to dial this broker, if that is not where it listens."""
     join: str | None = None
     """The address of the broker to join at; the root has none."""
-    ordering: str = "fifo"
+    ordering: str = DEFAULT_ORDERING
     policy: str = "filter"
     delta: int = 1
     metrics: str | None = None

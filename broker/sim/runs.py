@@ -11,6 +11,7 @@ from broker.sim.workloads import RandomRun, Workload
 from broker.sim.world import World
 from faulttol.guarantees import Report, check
 from faulttol.history import Manifest, Record, write_run
+from routing.orderings import DEFAULT_ORDERING
 
 BEFORE_FIRST_TICK_S: Final = 4.9
 LONG_AFTER_S: Final = 60.0
@@ -47,7 +48,7 @@ class SimulatedRun:
 def simulate(
     seed: int,
     *,
-    ordering: str = "fifo",
+    ordering: str = DEFAULT_ORDERING,
     delta: int = 1,
     policy: str | None = None,
     workload: Workload | None = None,

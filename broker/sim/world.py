@@ -48,6 +48,7 @@ from broker.messages import Message
 from broker.sim.trace_text import describe_delivery, describe_message
 from faulttol.history import MemoryHistory, Record
 from routing.ids import NodeId, OperationId
+from routing.orderings import DEFAULT_ORDERING
 
 SIMULATED_LIMITS: Final = Limits(
     # Most runs are over before the first tick, and so are not slowed down by heartbeats.
@@ -128,7 +129,7 @@ class World:
         join: NodeId | None,
         *,
         incarnation: int = 1,
-        ordering: str = "fifo",
+        ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
     ) -> Node:

@@ -13,11 +13,11 @@ from broker.effects import Level
 from broker.errors import AddressError, ListenError
 from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from routing.ids import NodeId
-from routing.orderings import ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
 from scripts.monitor import wait_until_joined
-from scripts.options import DEFAULT_ORDERING, AddressType, examples
+from scripts.options import AddressType, examples
 from scripts.supervision import accept_supervision
 
 POLICIES: Final = ("filter", "flooding")

@@ -9,9 +9,9 @@ import attrs
 import click
 
 from broker.sim.runs import simulate
-from routing.orderings import ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
-from scripts.options import DEFAULT_ORDERING, SeedRangeType, examples, json_option
+from scripts.options import SeedRangeType, examples, json_option
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
 from scripts.verdict import print_verdict, raise_if_violated
 

@@ -38,7 +38,9 @@ def test_clean_runs_are_a_summary_and_nothing_else() -> None:
     result = run("--seeds", "0:3")
 
     assert result.exit_code == 0
-    assert result.output.startswith("3 runs with ordering fifo and δ = 1: every guarantee held. ")
+    assert result.output.startswith(
+        "3 runs with ordering pairwise and δ = 1: every guarantee held. "
+    )
     assert len(result.output.splitlines()) == 1
 
 
@@ -49,9 +51,9 @@ def test_a_failure_is_a_line_with_the_command_that_repeats_it() -> None:
     assert result.exit_code == 1
     assert result.output.splitlines()[:2] == [
         f"seed 2: {VIOLATION} (and 1 more); "
-        "repeat with: plait simulate --seed 2 --ordering fifo --delta 2 --trace",
+        "repeat with: plait simulate --seed 2 --ordering pairwise --delta 2 --trace",
         "seed 4: AssertionError: b3 settled twice; "
-        "repeat with: plait simulate --seed 4 --ordering fifo --delta 2 --trace",
+        "repeat with: plait simulate --seed 4 --ordering pairwise --delta 2 --trace",
     ]
     assert result.output.endswith("plait: 2 of 5 runs failed\n")
 
