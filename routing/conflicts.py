@@ -1,14 +1,19 @@
 """Publications on their way up that may meet others on their way down, before two who want both.
 
-A publication conflicts at a broker if some advertisement lies above, one of its subscribers above,
-another one below, and some publication under that advertisement could be for both of them. Only
-then may the two subscribers see the two publications in different orders, and only then does the
-broker have to wait for its parent (`routing/orderings.py`).
+A publication conflicts at a broker if one of its subscribers is above, one below, and some
+publication from above could be for both of them. Only then may the two see the two publications in
+different orders, and only then has the broker to wait for its parent (`routing/orderings.py`).
 
 What counts is the subscriber, not the subscription: one subscription of a client may match the one
-publication, and another the other. For each subscriber the advertisements above that overlap any of
-its ordered subscriptions are kept as a bit set, so a test is a few operations on whole sets. It may
-say yes where no single publication exists that both would get; that costs a wait, never an error.
+publication, and another the other. Not all of them are known here, for subscriptions travel only to
+where publications come from that they match. Of a subscriber above it is known that it gets this
+publication, or it would not climb, but not what else it gets: so it is taken to get everything that
+comes from above. Of a subscriber below it is known what can reach it from above, since that would
+pass here, but perhaps not that it gets this publication, if that came from the same side: so it is
+taken to get it if the child it lies behind waits.
+
+So a broker may wait where it need not; that costs a round trip, never an error. `small_systems.py`
+in the simulator tries every interleaving of small overlays.
 """
 
 from collections.abc import Iterable
@@ -99,19 +104,20 @@ class Conflicts:
     ) -> bool:
         """Whether what these subscriptions match conflicts, if `above` is the way up.
 
-        A child may have found a conflict on account of a subscription that is not known here,
-        because no publication from here or above can match it. If the child waits, everybody
-        behind it (`unseen_at`) is taken for a subscriber.
+        With `unseen_at`, everybody behind that child is taken for a subscriber: the child waits,
+        and may do so on account of a subscription that is not known here.
         """
-        reach_above = reach_below = 0
+        is_wanted_above = is_reached_below = False
         for entry in matching:
             if entry.ordered:
                 if entry.hop == above:
-                    reach_above |= self._reached_by[entry.client]
-                else:
-                    reach_below |= self._reached_by[entry.client]
-        if unseen_at is not None and reach_above:
-            for client, subscriptions in self._ordered.items():
-                if any(entry.hop == unseen_at for entry in subscriptions.values()):
-                    reach_below |= self._reached_by[client]
-        return reach_above & reach_below != 0
+                    is_wanted_above = True
+                elif self._reached_by[entry.client]:
+                    is_reached_below = True
+        if is_wanted_above and not is_reached_below and unseen_at is not None:
+            is_reached_below = any(
+                self._reached_by[client]
+                and any(entry.hop == unseen_at for entry in subscriptions.values())
+                for client, subscriptions in self._ordered.items()
+            )
+        return is_wanted_above and is_reached_below

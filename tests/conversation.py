@@ -44,8 +44,8 @@ class Client:
         """What was delivered, in order, as publisher:seq."""
         return [f"{delivery.publisher}:{delivery.seq}" for delivery in self.deliveries]
 
-    def subscribes(self, filter_text: str) -> SubscriptionId:
-        subscription, operation = self.core.subscribe(self._world.now, filter_text)
+    def subscribes(self, filter_text: str, *, ordered: bool = True) -> SubscriptionId:
+        subscription, operation = self.core.subscribe(self._world.now, filter_text, ordered=ordered)
         self._expect(operation)
         return subscription
 

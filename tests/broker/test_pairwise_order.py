@@ -92,6 +92,26 @@ def test_unordered_publications_and_subscriptions_do_not_wait() -> None:
     assert overlay.broker("c").status()["held"] == []
 
 
+def test_a_subscription_that_is_unknown_below_counts_too() -> None:
+    """One subscription of s matches p, the other q alone: b, below, has never heard of that."""
+    overlay = Conversation(ordering="pairwise")
+    overlay.brokers("a", b="a")
+    p, q = overlay.client("p", at="b"), overlay.client("q", at="a")
+    p.advertises("topic = 'p'")
+    q.advertises("topic = 'q'")
+    s, t = overlay.client("s", at="a"), overlay.client("t", at="b")
+    s.subscribes("topic = 'p'")
+    s.subscribes("topic = 'q'")
+    t.subscribes("TRUE")
+    overlay.settle()
+    assert len(overlay.broker("b").interests.subscriptions) == 2
+    p.publishes(topic="p")
+    q.publishes(topic="q")
+    overlay.settle()
+
+    assert in_order(overlay) == []
+
+
 def _two_subscriptions_of_one_subscriber() -> list[str]:
     """One subscription of t matches p alone and is unknown at b; the other matches q alone."""
     overlay = Conversation(ordering="pairwise")
@@ -131,29 +151,32 @@ def test_without_believing_the_child_that_waits_it_goes_wrong(
 
 
 def _a_subscription_confirmed_while_a_publication_is_held() -> list[str]:
-    """The publication p passes h before t's subscription gets there, and is held at b for v and w.
+    """The publication p:2 passes h before t's subscription gets there, and is held at b.
 
-    The advertisement of q reaches u and t but neither v nor w, so h has no reason to let p wait.
+    Nobody above h wants it in order yet, so h lets it go on to u at once. It is held at b all the
+    same, behind p:1, which v and w want and which nobody at h does.
     """
     overlay = Conversation(ordering="pairwise")
     overlay.brokers("g", b="g", h="b", e="b")
     p, q, r = (overlay.client(name, at=at) for name, at in (("p", "h"), ("q", "g"), ("r", "g")))
-    p.advertises("topic = 'p'")
+    p.advertises("topic IN ('held', 'free')")
     q.advertises("topic = 'q'")
-    r.advertises("topic = 'r'")
+    r.advertises("topic = 'held'")
     w, v, u = (overlay.client(name, at=at) for name, at in (("w", "g"), ("v", "b"), ("u", "h")))
-    w.subscribes("topic = 'p' OR topic = 'r'")
-    v.subscribes("topic = 'p' OR topic = 'r'")
-    u.subscribes("topic = 'p' OR topic = 'q'")
+    w.subscribes("topic = 'held'")
+    w.subscribes("topic = 'free'", ordered=False)
+    v.subscribes("topic = 'held'")
+    u.subscribes("topic IN ('free', 'q')")
     t = overlay.client("t", at="e")
     overlay.settle()
-    t.subscribes("topic = 'p' OR topic = 'q'")
+    t.subscribes("topic IN ('free', 'q')")
     overlay.settle(1.5 * MS)
-    p.publishes(topic="p")
+    p.publishes(topic="held")
+    p.publishes(topic="free")
     overlay.settle(1.5 * MS)
     q.publishes(topic="q")
     overlay.settle()
-    assert u.received == ["p:1", "q:1"]
+    assert u.received == ["p:2", "q:1"]
     return in_order(overlay)
 
 
