@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, str]] = {
     "pub": "Publish from the shell.",
     "sub": "Subscribe from the shell.",
     "status": "Every broker: state, neighbours, queues, what it holds and why.",
+    "audit": "The guarantees of any number of runs, checked on Spark.",
     "bench": "Measure.",
     "completion": "Print the completion script of a shell.",
 }
