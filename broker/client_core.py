@@ -29,7 +29,6 @@ from broker.effects import (
     Refusal,
     ReportConfirmed,
     ReportSkipped,
-    SetTimer,
     Stop,
 )
 from broker.errors import ClosedError, NotAdvertisedError, RemoteProtocolError
@@ -77,8 +76,6 @@ from routing.filters import Filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Content, check_content
 
-REDIAL_FIRST_S: Final = 0.05
-REDIAL_LAST_S: Final = 1.0
 RECONNECT_TIMEOUT_S: Final = 30.0
 """So long a client that was connected looks for a broker before it gives up."""
 MATCHES_REMEMBERED: Final = 4096
@@ -171,10 +168,9 @@ class ClientCore:
         self._heard_at = 0.0
         self._lost_at = 0.0
         self._redial_at: float | None = None
-        self._redial_pause = REDIAL_FIRST_S
+        self._redial_pause = self.limits.redial_first_s
         self._progress_at: float | None = None
         self._tick_at: float | None = None
-        self._timer_at: float | None = None
         self._outbox = Outbox()
         self._now = 0.0
 
@@ -381,7 +377,7 @@ class ClientCore:
             self._stop(f"no broker at {', '.join(self._brokers)} for {RECONNECT_TIMEOUT_S:g} s")
             return
         self._redial_at = self._now + self._redial_pause
-        self._redial_pause = min(2 * self._redial_pause, REDIAL_LAST_S)
+        self._redial_pause = min(2 * self._redial_pause, self.limits.redial_last_s)
 
     def _lose_link(self, reason: str) -> None:
         """The connection is gone; look for the broker again, or for another one."""
@@ -415,7 +411,7 @@ class ClientCore:
 
     def _on_welcome(self, welcome: Welcome) -> None:
         self._link_state = LinkState.TO_PARENT
-        self._redial_pause = REDIAL_FIRST_S
+        self._redial_pause = self.limits.redial_first_s
         self.broker = welcome.node
         if welcome.resumed:
             self._resume_session(welcome)
@@ -740,7 +736,7 @@ class ClientCore:
             self._send(Progress(*progress))
 
     def _on_timer(self) -> None:
-        self._timer_at = None
+        self._outbox.woken()
         if self.state is ClientState.CLOSED:
             return
         if self._progress_at is not None and self._now >= self._progress_at:
@@ -765,13 +761,8 @@ class ClientCore:
             self._hang_up(f"silent for {silent:.1f} s")
 
     def _arm_timer(self) -> None:
-        due = [at for at in (self._progress_at, self._tick_at, self._redial_at) if at is not None]
-        if self.state is ClientState.CLOSED or not due:
-            return
-        at = min(due)
-        if self._timer_at is None or at < self._timer_at:
-            self._timer_at = at
-            self._outbox.add(SetTimer(at))
+        if self.state is not ClientState.CLOSED:
+            self._outbox.wake_at(self._progress_at, self._tick_at, self._redial_at)
 
     # --- small things -----------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from broker.effects import (
     Level,
     OpenLink,
     SendMessage,
-    SetTimer,
     Stop,
 )
 from broker.errors import RemoteProtocolError
@@ -68,10 +67,6 @@ from faulttol.stability import CountError
 from routing.conflicts import Conflicts
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
-
-REDIAL_FIRST_S: Final = 0.05
-"""The first pause before dialling again; doubled every time."""
-REDIAL_LAST_S: Final = 1.0
 
 
 @attrs.define
@@ -140,10 +135,9 @@ class BrokerCore:
         self._clients_isolated = 0
         self._protocol_errors = 0
         self._now = 0.0
-        self._timer_at: float | None = None
         self._tick_at: float | None = None
         self._redial_at: float | None = None
-        self._redial_pause = REDIAL_FIRST_S
+        self._redial_pause = self.limits.redial_first_s
         self._drain_until: float | None = None
 
     def _adopt(self, ordering: str, policy: str, delta: int) -> None:
@@ -325,7 +319,7 @@ class BrokerCore:
     def _redial_later(self) -> None:
         if self._drain_until is None:
             self._redial_at = self._now + self._redial_pause
-            self._redial_pause = min(2 * self._redial_pause, REDIAL_LAST_S)
+            self._redial_pause = min(2 * self._redial_pause, self.limits.redial_last_s)
 
     def _detach(self, neighbour: Neighbour) -> None:
         """The connection is gone, the neighbour may come back."""
@@ -522,7 +516,7 @@ class BrokerCore:
         self._outbox.send(link_id, welcome)
 
     def _on_welcome(self, link: _Link, welcome: Welcome) -> None:
-        self._redial_pause = REDIAL_FIRST_S
+        self._redial_pause = self.limits.redial_first_s
         parent = self.neighbours.parent
         if parent is None:
             self._join_at(link, welcome)
@@ -670,7 +664,7 @@ class BrokerCore:
     # --- time -------------------------------------------------------------------------------
 
     def _on_timer(self) -> None:
-        self._timer_at = None
+        self._outbox.woken()
         if self._redial_at is not None and self._now >= self._redial_at:
             self._redial_at = None
             assert self._join is not None
@@ -722,13 +716,10 @@ class BrokerCore:
         return None
 
     def _arm_timer(self) -> None:
-        at = self._timer_at
-        for due in (self.publications.flush_at, self._tick_at, self._redial_at, self._drain_until):
-            if due is not None and (at is None or due < at):
-                at = due
-        if at != self._timer_at and at is not None and not self._has_stopped:
-            self._timer_at = at
-            self._outbox.add(SetTimer(at))
+        if not self._has_stopped:
+            self._outbox.wake_at(
+                self.publications.flush_at, self._tick_at, self._redial_at, self._drain_until
+            )
 
     # --- stopping ---------------------------------------------------------------------------
 

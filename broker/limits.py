@@ -62,6 +62,10 @@ class Limits:
     """A link silent for so long is dead: ten heartbeats, for machines that swap."""
     stall_timeout_s: float = 10.0
     """A client that confirms nothing of what it was sent for so long is isolated."""
+    redial_first_s: float = 0.05
+    """The first pause before dialling again; it doubles every time."""
+    redial_last_s: float = 1.0
+    """But no further than this."""
     resume_timeout_s: float = 5.0
     """A client whose connection was lost may come back for so long and miss nothing."""
     progress_delay_s: float = 0.02

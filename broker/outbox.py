@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker.effects import Effect, Level, RecordHistory, SendMessage, WriteLog
+from broker.effects import Effect, Level, RecordHistory, SendMessage, SetTimer, WriteLog
 from broker.inputs import LinkId
 from broker.messages import Message
 
@@ -13,6 +13,7 @@ class Outbox:
     def __init__(self) -> None:
         """Begin empty."""
         self._effects: list[Effect] = []
+        self._timer_at: float | None = None
 
     def add(self, effect: Effect) -> None:
         """Want anything done."""
@@ -29,6 +30,20 @@ class Outbox:
     def log(self, level: Level, event: str, **fields: Any) -> None:
         """Want a line in this node's log."""
         self._effects.append(WriteLog(level, event, fields))
+
+    def wake_at(self, *due: float | None) -> None:
+        """Want to be woken at the earliest of these times, unless that is so already."""
+        at = self._timer_at
+        for time in due:
+            if time is not None and (at is None or time < at):
+                at = time
+        if at is not None and at != self._timer_at:
+            self._timer_at = at
+            self._effects.append(SetTimer(at))
+
+    def woken(self) -> None:
+        """The timer has fired; none is set any more."""
+        self._timer_at = None
 
     def take(self) -> list[Effect]:
         """Everything wanted since this was last called."""

@@ -41,8 +41,8 @@ class CountError(ValueError):
     """A neighbour counted what was never exchanged, or counted backwards."""
 
 
-class StreamBelow(Generic[Entry]):
-    """One direction of a link to a node below: it confirms, we declare stable."""
+class _Stream(Generic[Entry]):
+    """One direction of a link: what is not confirmed, then confirmed, then stable."""
 
     __slots__ = ("append", "confirmed", "stable_count", "unconfirmed")
 
@@ -55,19 +55,29 @@ class StreamBelow(Generic[Entry]):
         # a broker calls it for every receiver of every publication.
         self.append: Callable[[Entry], None] = self.unconfirmed.append
 
-    def append_confirmed(self, entry: Entry) -> None:
-        """Take note of a publication that the node below confirms by sending it."""
-        self.confirmed.append(entry)
-
     @property
     def confirmed_count(self) -> int:
-        """How many from the beginning the node below has confirmed."""
+        """How many from the beginning lack nothing below."""
         return self.stable_count + len(self.confirmed)
 
     @property
     def count(self) -> int:
         """How many have been exchanged."""
         return self.stable_count + len(self.confirmed) + len(self.unconfirmed)
+
+    def keep(self) -> list[Entry]:
+        """What is not stable yet, in the order of the stream."""
+        return self.confirmed + self.unconfirmed
+
+
+class StreamBelow(_Stream[Entry]):
+    """One direction of a link to a node below: it confirms, we declare stable."""
+
+    __slots__ = ()
+
+    def append_confirmed(self, entry: Entry) -> None:
+        """Take note of a publication that the node below confirms by sending it."""
+        self.confirmed.append(entry)
 
     def confirm_up_to(self, count: int) -> list[Entry]:
         """The node below has confirmed the first `count`; returns those that lack nothing more."""
@@ -97,32 +107,11 @@ class StreamBelow(Generic[Entry]):
         del self.confirmed[:advance]
         self.stable_count += advance
 
-    def keep(self) -> list[Entry]:
-        """What is not stable yet, in the order of the stream."""
-        return self.confirmed + self.unconfirmed
 
-
-class StreamAbove(Generic[Entry]):
+class StreamAbove(_Stream[Entry]):
     """One direction of a link to the node above: we confirm, it declares stable."""
 
-    __slots__ = ("append", "confirmed", "stable_count", "unconfirmed")
-
-    def __init__(self) -> None:
-        """Begin a stream with nothing exchanged."""
-        self.stable_count = 0
-        self.confirmed: list[Entry] = []
-        self.unconfirmed: list[Entry] = []
-        self.append: Callable[[Entry], None] = self.unconfirmed.append
-
-    @property
-    def confirmed_count(self) -> int:
-        """How many from the beginning lack nothing below."""
-        return self.stable_count + len(self.confirmed)
-
-    @property
-    def count(self) -> int:
-        """How many have been exchanged."""
-        return self.stable_count + len(self.confirmed) + len(self.unconfirmed)
+    __slots__ = ()
 
     def advance_confirmed(self) -> None:
         """Move the confirmed counter over what lacks nothing below."""
@@ -141,10 +130,6 @@ class StreamAbove(Generic[Entry]):
         for entry in entries:
             entry.stable = True
         return entries
-
-    def keep(self) -> list[Entry]:
-        """What is not stable yet, in the order of the stream."""
-        return self.confirmed + self.unconfirmed
 
 
 class LeafStream(Generic[Item]):
