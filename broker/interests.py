@@ -11,7 +11,7 @@ from typing import Final
 from broker.errors import RemoteProtocolError
 from broker.limits import Limits
 from broker.messages import Advertise, RefusalCode, Subscribe, Unadvertise, Unsubscribe
-from broker.neighbours import Above, Neighbour, Neighbours, is_client
+from broker.neighbours import UP, Above, Neighbour, Neighbours, is_client
 from broker.requests import Requests
 from routing.conflicts import Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
@@ -76,14 +76,15 @@ class Interests:
             client=advertise.client,
             filter=accepted,
             path=advertise.path,
+            hop=source.hop,
         )
         self.advertisements.add(entry)
         if self.conflicts is not None and isinstance(source, Above):
             self.conflicts.add_advertisement(entry)
         self._neighbours.version += 1
         if self.policy == FILTER and not is_client(source):
-            for subscription in self.subscriptions.overlapping(accepted, excluding=source.node):
-                if source.node not in self._forwarded[subscription.id]:
+            for subscription in self.subscriptions.overlapping(accepted, excluding=source.hop):
+                if source.hop not in self._forwarded[subscription.id]:
                     self._forward(subscription, source, now)
         onwards = self._advertise_onwards(advertise.operation, entry)
         others = self._neighbours.other_brokers(source)
@@ -117,12 +118,12 @@ class Interests:
         """Take back the subscriptions that only this advertisement drew towards `source`."""
         if self._is_root_to_know and isinstance(source, Above):
             return
-        for subscription in self.subscriptions.overlapping(withdrawn.filter, excluding=source.node):
+        for subscription in self.subscriptions.overlapping(withdrawn.filter, excluding=source.hop):
             hops = self._forwarded[subscription.id]
-            if source.node in hops and source.node not in self.advertisements.hops_overlapping(
+            if source.hop in hops and source.hop not in self.advertisements.hops_overlapping(
                 subscription.filter, excluding=subscription.hop
             ):
-                del hops[source.node]
+                del hops[source.hop]
                 operation = self._requests.new_operation()
                 back = Unsubscribe(operation=operation, subscription=subscription.id)
                 self._requests.pass_on(operation, None, [(source, back)], now)
@@ -151,6 +152,7 @@ class Interests:
             client=subscribe.client,
             filter=accepted,
             path=subscribe.path,
+            hop=source.hop,
             ordered=subscribe.ordered,
         )
         self.subscriptions.add(entry)
@@ -159,11 +161,11 @@ class Interests:
         self._neighbours.version += 1
         targets = self._neighbours.other_brokers(source)
         if self.policy == FILTER:
-            hops = self.advertisements.hops_overlapping(accepted, excluding=source.node)
+            hops = self.advertisements.hops_overlapping(accepted, excluding=source.hop)
             if self._is_root_to_know and self._neighbours.parent is not None:
-                hops.append(self._neighbours.parent.node)
-            targets = [target for target in targets if target.node in hops]
-        self._forwarded[entry.id] = {target.node: None for target in targets}
+                hops.append(UP)
+            targets = [target for target in targets if target.hop in hops]
+        self._forwarded[entry.id] = {target.hop: None for target in targets}
         onwards = self._subscribe_onwards(subscribe.operation, entry)
         self._requests.pass_on(
             subscribe.operation, source, [(target, onwards) for target in targets], now
@@ -193,7 +195,7 @@ class Interests:
 
     def _forward(self, entry: Subscription, target: Neighbour, now: float) -> None:
         """Pass a subscription on to a neighbour from which matching publications may now come."""
-        self._forwarded[entry.id][target.node] = None
+        self._forwarded[entry.id][target.hop] = None
         onwards = self._subscribe_onwards(self._requests.new_operation(), entry)
         self._requests.pass_on(onwards.operation, None, [(target, onwards)], now)
 
@@ -220,12 +222,12 @@ class Interests:
 
     def forget(self, gone: Neighbour, now: float) -> None:
         """Take out everything that lies behind a neighbour that is gone."""
-        for subscription in [e for e in self.subscriptions if e.hop == gone.node]:
+        for subscription in [e for e in self.subscriptions if e.hop == gone.hop]:
             self._withdraw_subscription(self._requests.new_operation(), subscription, None, now)
-        for advertisement in [e for e in self.advertisements if e.hop == gone.node]:
+        for advertisement in [e for e in self.advertisements if e.hop == gone.hop]:
             self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
         for hops in self._forwarded.values():
-            hops.pop(gone.node, None)
+            hops.pop(gone.hop, None)
 
     # --- whom to believe --------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class Interests:
 
     @staticmethod
     def _require_owner(source: Neighbour, entry: Advertisement | Subscription) -> None:
-        if entry.hop != source.node:
+        if entry.hop != source.hop:
             raise RemoteProtocolError(f"{source.node} withdraws {entry.id}, which is not its own")
 
     def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:

@@ -4,12 +4,18 @@ All state about a neighbour is in one object, `Above` for the parent, `Below` fo
 a client. A connection comes and goes without touching it.
 """
 
+from typing import ClassVar, Final
+
 import attrs
 
 from broker.inputs import LinkId
 from broker.messages import NodeKind, Publish, Settled
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.ids import NodeId
+
+
+UP: Final = NodeId("")
+"""The direction of the parent, whoever that is at the moment; no node is called so."""
 
 
 @attrs.define(eq=False)
@@ -32,6 +38,7 @@ class _Neighbour:
 class Above(_Neighbour):
     """The parent: our side confirms to it, and it declares stable."""
 
+    hop: ClassVar = UP
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
 
@@ -54,6 +61,11 @@ class Below(_Neighbour):
     confirmed_before: int = 0
     """What it had confirmed when it was last looked at, for the detection of stalls."""
     stalled_since: float | None = None
+
+    @property
+    def hop(self) -> NodeId:
+        """The direction of this neighbour, in the tables."""
+        return self.node
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -119,7 +131,7 @@ class Arrival(Unstable[Publish | Settled]):
     @property
     def hop(self) -> NodeId:
         """Where it came from."""
-        return self.source.node
+        return self.source.hop
 
     @property
     def climbs(self) -> bool:
@@ -147,11 +159,9 @@ class Neighbours:
         self.version = 0
         """Goes up whenever routes may have changed: with tables, neighbours and connections."""
 
-    def get(self, node: NodeId) -> Neighbour | None:
-        """The neighbour of this name."""
-        if self.parent is not None and self.parent.node == node:
-            return self.parent
-        return self.below.get(node)
+    def get(self, hop: NodeId) -> Neighbour | None:
+        """The neighbour in this direction."""
+        return self.parent if hop == UP else self.below.get(hop)
 
     def others(self, source: Neighbour | None) -> list[Neighbour]:
         """Every neighbour that has joined, but for one."""

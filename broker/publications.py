@@ -15,7 +15,7 @@ from broker.errors import RemoteProtocolError
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
 from broker.messages import Flag, Message, NodeKind, Progress, Publish, Settled
-from broker.neighbours import NOWHERE, Above, Arrival, Below, Neighbour, Neighbours, Route
+from broker.neighbours import NOWHERE, UP, Above, Arrival, Below, Neighbour, Neighbours, Route
 from broker.outbox import Outbox
 from faulttol.stability import unreceived
 from routing.ids import NodeId
@@ -152,7 +152,7 @@ class Publications:
         self.unstable += 1
         source.received.append(Arrival(Settled(number), source=source, route=NOWHERE))
         source.received.advance_confirmed()
-        self._lazy[source.node] = source
+        self._lazy[source.hop] = source
         for settled in self.ordering.acknowledged(arrival):
             self._settle(settled)
 
@@ -267,7 +267,7 @@ class Publications:
             climbs = parent is not None and source is not parent
         else:
             down = [below[hop] for hop in hops if hop in below]
-            climbs = parent is not None and source is not parent and parent.node in hops
+            climbs = parent is not None and source is not parent and UP in hops
         if not is_from_client and not self.ordering.settles_at_root:
             # Whoever is interested behind a broker has it already when it comes from there.
             down = [neighbour for neighbour in down if neighbour is not source]
@@ -282,11 +282,11 @@ class Publications:
         if conflicts is None or parent is None or source is parent:
             return route  # nothing is ever held at the root, nor if it comes from above
         matching = self._interests.subscriptions.matching(attributes)
-        is_conflict = climbs and conflicts.is_conflict(matching, parent.node)
+        is_conflict = climbs and conflicts.is_conflict(matching, UP)
         is_conflict_if_awaited = is_conflict or (
             climbs
             and not is_from_client
-            and conflicts.is_conflict(matching, parent.node, unseen_at=source.node)
+            and conflicts.is_conflict(matching, UP, unseen_at=source.hop)
         )
         return attrs.evolve(
             route,
@@ -306,7 +306,7 @@ class Publications:
             stream.advance_confirmed()
             if arrival.is_urgent:
                 parent.is_urgent = True
-            self._lazy[parent.node] = parent
+            self._lazy[UP] = parent
         else:
             arrival.stable = True
             self._pass_on_stable(arrival)
@@ -357,7 +357,7 @@ class Publications:
             batch = self._limits.progress_batch
             for neighbour in list(self._lazy.values()):
                 if neighbour.is_urgent or sum(neighbour.progress) - sum(neighbour.told) >= batch:
-                    del self._lazy[neighbour.node]
+                    del self._lazy[neighbour.hop]
                     self._tell(neighbour)
             if self._lazy and self.flush_at is None:
                 self.flush_at = now + self._limits.progress_delay_s
@@ -393,7 +393,7 @@ class Publications:
         for stream in (gone.sent, gone.received):
             for arrival in stream.confirm_up_to(stream.count):
                 self._complete(arrival)
-        self._lazy.pop(gone.node, None)
+        self._lazy.pop(gone.hop, None)
 
 
 def _for_parent(arrival: Arrival) -> Message:

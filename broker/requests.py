@@ -60,8 +60,8 @@ class Requests:
             self._send_in_turn(neighbour, request)
         begun = self._operations.begin(
             operation,
-            source.node if source else None,
-            [(neighbour.node, request) for neighbour, request in requests],
+            source.hop if source else None,
+            [(neighbour.hop, request) for neighbour, request in requests],
             now,
         )
         if begun is None and source is not None:
@@ -69,17 +69,17 @@ class Requests:
 
     def on_confirm(self, source: Neighbour, operation: OperationId, now: float) -> bool:
         """A neighbour has confirmed; true if that ends an operation of this broker's own."""
-        return self._finish(self._operations.confirm(operation, source.node), now)
+        return self._finish(self._operations.confirm(operation, source.hop), now)
 
     def forget(self, neighbour: Neighbour, now: float) -> None:
         """A neighbour is gone for good: nobody waits for it."""
-        for pending in self._operations.forget(neighbour.node):
+        for pending in self._operations.forget(neighbour.hop):
             self._finish(pending, now)
 
     def send_again(self, neighbour: Neighbour) -> None:
         """After a broken connection: whatever the neighbour has not confirmed."""
         assert neighbour.link is not None
-        for request in self._operations.unconfirmed_by(neighbour.node):
+        for request in self._operations.unconfirmed_by(neighbour.hop):
             self._outbox.send(neighbour.link, request)
 
     def confirm_again(self, source: Neighbour, operation: OperationId) -> None:

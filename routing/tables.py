@@ -30,11 +30,12 @@ class RoutingEntry(Generic[Id]):
     ordered: bool = True
     incarnation: int = 1
     """Of the client."""
+    hop: NodeId = attrs.field()
+    """The way to its client: the neighbour it came from, or a name that stays when that changes."""
 
-    @property
-    def hop(self) -> NodeId:
-        """The neighbour it came from, and so the way to its client."""
-        return self.path[-1]
+    @hop.default
+    def _nearest(self) -> NodeId:
+        return self.path[-1] if self.path else NodeId("")  # which the validator then refuses
 
 
 Advertisement: TypeAlias = RoutingEntry[AdvertisementId]
