@@ -10,9 +10,9 @@ import attrs
 
 from broker.inputs import LinkId
 from broker.messages import NodeKind, Publish, Settled
+from faulttol.merging import Key
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.ids import NodeId
-
 
 UP: Final = NodeId("")
 """The direction of the parent, whoever that is at the moment; no node is called so."""
@@ -39,6 +39,7 @@ class Above(_Neighbour):
     """The parent: our side confirms to it, and it declares stable."""
 
     hop: ClassVar = UP
+    lane: ClassVar = UP
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
 
@@ -58,6 +59,9 @@ class Below(_Neighbour):
     sent: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     received: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     absent_since: float | None = None
+    adopted_from: NodeId | None = None
+    """The failed child in whose place it was adopted: what came by that child, and what comes from
+    its orphans now, is one stream to those who must not change its order."""
     confirmed_before: int = 0
     """What it had confirmed when it was last looked at, for the detection of stalls."""
     stalled_since: float | None = None
@@ -66,6 +70,11 @@ class Below(_Neighbour):
     def hop(self) -> NodeId:
         """The direction of this neighbour, in the tables."""
         return self.node
+
+    @property
+    def lane(self) -> NodeId:
+        """What comes from one lane is settled in the order in which it comes."""
+        return self.adopted_from or self.node
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -101,6 +110,9 @@ class Route:
     """The same, if the child it comes from waits for it to be settled here."""
 
 
+GONE: Final = Below(node=NodeId("\0"), incarnation=0, link=None)
+"""Where publications came from whose origin nobody knows any more; no node is called so."""
+
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 
 
@@ -115,12 +127,28 @@ class Arrival(Unstable[Publish | Settled]):
     route: Route = attrs.field(kw_only=True)
     is_urgent: bool = attrs.field(kw_only=True, default=False)
     is_awaited: bool = attrs.field(kw_only=True, default=False)
-    """Whether the child it came from waits until it is settled here."""
+    """Whether the child it came from waits, or waited, until it is settled here."""
     waits: bool = attrs.field(kw_only=True, default=False)
     """Whether it waits until the parent has settled it."""
     since: float = attrs.field(kw_only=True, default=0.0)
     number: int = attrs.field(init=False, default=0)
     """Among those that came from its source: 1, 2, 3 ..."""
+    is_settled: bool = attrs.field(init=False, default=False)
+    is_told: bool = attrs.field(init=False, default=False)
+    """Whether the child that waits has been told that it is settled."""
+    has_waited: bool = attrs.field(init=False, default=False)
+    """Whether it waits, or waited, until the parent has settled it."""
+    settles: "Arrival | None" = attrs.field(init=False, default=None)
+    """What a `Settled` is about."""
+    adopted_by: "tuple[Below, ...]" = attrs.field(init=False, default=())
+    """Who else has it: orphans of a failed broker, which got it from there or in its stead."""
+
+    @property
+    def key(self) -> Key:
+        """What identifies the publication."""
+        publication = self.publication
+        assert isinstance(publication, Publish)
+        return publication.publisher, publication.incarnation, publication.seq
 
     @property
     def publisher(self) -> NodeId:
@@ -131,7 +159,7 @@ class Arrival(Unstable[Publish | Settled]):
     @property
     def hop(self) -> NodeId:
         """Where it came from."""
-        return self.source.hop
+        return self.source.lane
 
     @property
     def climbs(self) -> bool:
@@ -162,6 +190,12 @@ class Neighbours:
     def get(self, hop: NodeId) -> Neighbour | None:
         """The neighbour in this direction."""
         return self.parent if hop == UP else self.below.get(hop)
+
+    def named(self, node: NodeId) -> Neighbour | None:
+        """The neighbour of this name."""
+        if self.parent is not None and self.parent.node == node:
+            return self.parent
+        return self.below.get(node)
 
     def others(self, source: Neighbour | None) -> list[Neighbour]:
         """Every neighbour that has joined, but for one."""

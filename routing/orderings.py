@@ -60,6 +60,9 @@ class Ordering(Protocol[Arrival]):
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """The parent has settled it; returns those that are settled now, in this order."""
 
+    def take_out(self, arrival: Arrival) -> None:
+        """It is settled now in any case; those behind it will be told likewise."""
+
 
 class _SettleOnArrival(Generic[Arrival]):
     """Never hold anything."""
@@ -75,6 +78,9 @@ class _SettleOnArrival(Generic[Arrival]):
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """Nobody waits here, so nobody is told."""
         raise AssertionError(f"{arrival} did not wait")
+
+    def take_out(self, arrival: Arrival) -> None:
+        """It is not in here."""
 
 
 class Unordered(_SettleOnArrival[Arrival]):
@@ -157,6 +163,11 @@ class Pairwise(Generic[Arrival]):
             return (arrival,)
         self._free_to_go += 1
         return self._release()
+
+    def take_out(self, arrival: Arrival) -> None:
+        """It is settled now in any case; those behind it will be told likewise."""
+        if self._held.pop(id(arrival), None) is not None:
+            self._free_to_go = sum(not held.waits for held in self._held.values())
 
     def _release(self) -> list[Arrival]:
         """Settle whatever neither waits nor is blocked by an earlier one that stays."""

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, assert_never
 
 import attrs
@@ -50,6 +50,9 @@ from faulttol.history import MemoryHistory, Record
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
 
+LAUNCHER: Final = NodeId("launcher")
+"""Who writes down what was done to nodes."""
+
 SIMULATED_LIMITS: Final = Limits(
     # Most runs are over before the first tick, and so are not slowed down by heartbeats.
     heartbeat_interval_s=5.0,
@@ -82,6 +85,8 @@ class Node:
     """Which of its timers counts: the one set last."""
     is_ready: bool = False
     stopped: str | None = None
+    frozen: list[Input] | None = None
+    """What it will hear of when it goes on; None if it is not frozen."""
     on_ready: list[Callable[[], None]] = attrs.field(factory=list)
     on_delivery: Callable[[Delivery], None] | None = None
     outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
@@ -108,10 +113,13 @@ class World:
         self.now = 0.0
         self.limits = limits
         self.nodes: dict[NodeId, Node] = {}
+        self.former: list[Node] = []
+        """Earlier incarnations."""
         self.trace: list[str] = []
         self.messages_carried = 0
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
+        self._launcher = MemoryHistory(run, LAUNCHER, 1)
         self._is_traced = is_traced
         self._run = run
         self._delay_s = delay_s
@@ -128,6 +136,7 @@ class World:
         name: NodeId,
         join: NodeId | None,
         *,
+        fallbacks: Sequence[NodeId] = (),
         incarnation: int = 1,
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
@@ -139,6 +148,7 @@ class World:
             incarnation,
             address=name,
             join=join,
+            fallbacks=fallbacks,
             ordering=ordering,
             policy=policy,
             delta=delta,
@@ -158,6 +168,8 @@ class World:
 
     def _add(self, name: NodeId, core: BrokerCore | ClientCore, incarnation: int) -> Node:
         node = Node(name, core, MemoryHistory(self._run, name, incarnation))
+        if name in self.nodes:
+            self.former.append(self.nodes[name])
         self.nodes[name] = node
         return node
 
@@ -218,6 +230,37 @@ class World:
         self.break_link(name, broker)
         self.after(seconds, self.off_the_net.discard, name)
 
+    def crash(self, name: NodeId) -> None:
+        """Kill a node. Of what it sent last, its peers get some, and then they notice."""
+        node = self.nodes[name]
+        node.stopped, node.frozen = "crashed", None
+        self._launcher.write(self.now, "crashed", about=name)
+        self._note(f"{name} crashes")
+        for end in [end for end in self._ends.values() if end.node is node]:
+            self._forget(end)
+            peer = end.peer
+            if peer is not None and peer.is_open:
+                noticed = self.random.uniform(self.now, max(self.now, peer.last_arrival))
+                self.at(noticed + peer.delay, self._hear_of_close, peer)
+
+    def freeze(self, name: NodeId) -> None:
+        """Stop a node where it is, as SIGSTOP does; connections stay as they are."""
+        node = self.nodes[name]
+        if node.stopped is None and node.frozen is None:
+            node.frozen = []
+            self._launcher.write(self.now, "frozen", about=name)
+            self._note(f"{name} is frozen")
+
+    def unfreeze(self, name: NodeId) -> None:
+        """Let it go on, with everything that has happened in the meantime."""
+        node = self.nodes[name]
+        missed, node.frozen = node.frozen, None
+        if missed is not None and node.stopped is None:
+            self._launcher.write(self.now, "unfrozen", about=name)
+            self._note(f"{name} goes on")
+            for happened in missed:
+                self._tell(node, happened)
+
     def links(self) -> list[tuple[NodeId, NodeId]]:
         """Who is connected with whom, each pair once."""
         return [
@@ -231,6 +274,9 @@ class World:
     def _tell(self, node: Node, happened: Input) -> None:
         """Tell a node what has happened, and do what it wants done."""
         if node.stopped is not None:
+            return
+        if node.frozen is not None:
+            node.frozen.append(happened)
             return
         core = node.core
         if isinstance(core, BrokerCore):
@@ -364,7 +410,10 @@ class World:
 
     def records(self) -> list[Record]:
         """Everything that was recorded, node by node."""
-        return [record for node in self.nodes.values() for record in node.history.records]
+        histories = [node.history for node in (*self.former, *self.nodes.values())]
+        if self._launcher.records:
+            histories.append(self._launcher)
+        return [record for history in histories for record in history.records]
 
 
 def _refuse(effect: NoReturn) -> NoReturn:

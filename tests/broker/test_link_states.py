@@ -1,5 +1,6 @@
 """Every message in every state: what is legal is taken in, what is not closes that link alone."""
 
+import attrs
 import pytest
 
 from broker.core import BrokerCore
@@ -10,6 +11,7 @@ from broker.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Advertise,
+    Attach,
     Confirm,
     Goodbye,
     GoodbyeCode,
@@ -28,11 +30,13 @@ from broker.messages import (
     StatusReply,
     StatusRequest,
     Subscribe,
+    Summon,
     Unadvertise,
     Unsubscribe,
     Welcome,
+    Withdraw,
 )
-from faulttol.neighbourhood import TopologyLink
+from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 LINK = LinkId(1)
@@ -47,6 +51,7 @@ def hello(kind: NodeKind) -> Hello:
         kind=kind,
         incarnation=1,
         address="peer",
+        peer="",
         peer_incarnation=0,
         received=0,
     )
@@ -101,6 +106,9 @@ SAMPLES: tuple[Message, ...] = (
     Progress(0, 0),
     StatusRequest(),
     StatusReply(report=b"{}"),
+    Summon(failed=(), address=""),
+    Attach(advertisements=0, subscriptions=0, received=0, sent=0, links=(), seen=(), stable=()),
+    Withdraw(operation=OPERATION, client=NodeId("other")),
 )
 
 
@@ -113,6 +121,8 @@ def broker_in(state: LinkState) -> BrokerCore:
     match state:
         case LinkState.TO_PARENT:
             core.step(0.0, MessagesReceived(LINK, [welcome()]))
+        case LinkState.TO_ORPHAN:
+            add_orphan(core)
         case LinkState.TO_CHILD:
             joining = join(PEER, "here", "broker", 0)
             core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.BROKER), joining]))
@@ -129,6 +139,18 @@ def broker_in(state: LinkState) -> BrokerCore:
         case LinkState.TO_MONITOR:
             core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.MONITOR)]))
     return core
+
+
+def add_orphan(core: BrokerCore) -> None:
+    """Let the link lead to a broker whose parent, a child of this one, has failed."""
+    failed, link = NodeId("failed"), LinkId(2)
+    core.step(0.0, LinkOpened(link))
+    greeting = attrs.evolve(hello(NodeKind.BROKER), node=failed, address="failed")
+    behind = attrs.evolve(join(PEER, "failed", "broker", 1), operation=OperationId("failed#1.8"))
+    joining = join(failed, "here", "broker", 0)
+    core.step(0.0, MessagesReceived(link, [greeting, joining, behind]))
+    orphan = attrs.evolve(hello(NodeKind.BROKER), failed=(Life(failed, 1),))
+    core.step(0.0, MessagesReceived(LINK, [orphan]))
 
 
 def closing(effects: list[Effect]) -> CloseLink | None:
@@ -201,6 +223,7 @@ def test_a_greeting_in_another_version_is_refused() -> None:
         kind=NodeKind.CLIENT,
         incarnation=1,
         address="",
+        peer="",
         peer_incarnation=0,
         received=0,
     )
@@ -219,6 +242,7 @@ def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
         kind=NodeKind.CLIENT,
         incarnation=1,
         address="",
+        peer="",
         peer_incarnation=0,
         received=0,
     )

@@ -100,7 +100,7 @@ def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_a_hop(patch: pytest.MonkeyPatch) -> None:
-    compute = Publications._compute_route
+    compute = Publications.compute_route
 
     def short(self: Publications, source: Any, content: bytes) -> Any:
         route = compute(self, source, content)
