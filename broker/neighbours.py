@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import NodeKind, Publish, Settled
+from broker.messages import Flag, NodeKind, Publish, Settled
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.ids import NodeId
 
@@ -129,6 +129,12 @@ class Arrival(Unstable[Publish | Settled]):
         return self.publication.publisher
 
     @property
+    def is_unordered(self) -> bool:
+        """Whether its publisher asks for no order."""
+        assert isinstance(self.publication, Publish)
+        return self.publication.flags & Flag.UNORDERED != 0
+
+    @property
     def hop(self) -> NodeId:
         """Where it came from."""
         return self.source.hop
@@ -146,7 +152,7 @@ class Arrival(Unstable[Publish | Settled]):
     @property
     def subscribers(self) -> int:
         """Who gets it, in order."""
-        return self.route.subscribers
+        return 0 if self.is_unordered else self.route.subscribers
 
 
 class Neighbours:
