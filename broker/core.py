@@ -64,7 +64,7 @@ from broker.requests import Requests
 from faulttol import neighbourhood
 from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError
-from routing.conflicts import Conflicts
+from routing.conflicts import DETECTIONS, FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 
@@ -107,6 +107,7 @@ class BrokerCore:
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
+        detection: str = FAST,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root."""
@@ -126,7 +127,7 @@ class BrokerCore:
         self._join = join
         self._join_operation: OperationId | None = None
         self._started_at = 0.0
-        self._adopt(ordering, policy, delta)
+        self._adopt(ordering, policy, delta, detection)
         self._links: dict[LinkId, _Link] = {}
         self._greetings: list[tuple[LinkId, Hello]] = []
         """Of nodes that came before this broker was ready."""
@@ -140,9 +141,10 @@ class BrokerCore:
         self._redial_pause = self.limits.redial_first_s
         self._drain_until: float | None = None
 
-    def _adopt(self, ordering: str, policy: str, delta: int) -> None:
+    def _adopt(self, ordering: str, policy: str, delta: int, detection: str) -> None:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
         self.delta = delta
+        self.detection = detection
         orders = ORDERINGS[ordering]
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
         self.interests = Interests(
@@ -152,7 +154,7 @@ class BrokerCore:
             limits=self.limits,
             neighbours=self.neighbours,
             requests=self._requests,
-            conflicts=Conflicts() if orders.waits_for_conflicts else None,
+            detection=detection if orders.waits_for_conflicts else None,
             is_root_to_know=orders.settles_at_root,
         )
         self.publications = Publications(
@@ -247,6 +249,7 @@ class BrokerCore:
             "ordering": self.publications.ordering.name,
             "policy": self.interests.policy,
             "delta": self.delta,
+            "detection": self.detection,
             "neighbours": neighbours,
             "clients": len(clients),
             "neighbourhood": [
@@ -510,6 +513,7 @@ class BrokerCore:
             ordering=self.publications.ordering.name,
             policy=self.interests.policy,
             delta=self.delta,
+            detection=self.detection,
             resumed=resumed,
             received=received,
         )
@@ -536,7 +540,12 @@ class BrokerCore:
         if welcome.ordering not in ORDERINGS:
             self._give_up(f"{welcome.node} orders by '{welcome.ordering}', unknown here")
             return
-        self._adopt(welcome.ordering, welcome.policy, welcome.delta)
+        if welcome.detection not in DETECTIONS:
+            self._give_up(
+                f"{welcome.node} detects conflicts by '{welcome.detection}', unknown here"
+            )
+            return
+        self._adopt(welcome.ordering, welcome.policy, welcome.delta, welcome.detection)
         parent = Above(node=welcome.node, incarnation=welcome.incarnation, link=link.link)
         self.neighbours.parent = parent
         self._attach(link, parent)

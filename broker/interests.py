@@ -1,9 +1,9 @@
 """Advertisements and subscriptions at one broker: installing them, and spreading them.
 
 Advertisements are flooded to every broker. Subscriptions go to neighbours from which an overlapping
-advertisement came (`filter`) or everywhere (`flooding`). A later advertisement draws the
-subscriptions that overlap it; because links are FIFO they are on their way before it is confirmed,
-so that whoever publishes under it is heard by all.
+advertisement came (`filter`) or everywhere (`flooding`, or if conflicts are detected exactly). A
+later advertisement draws the subscriptions that overlap it; because links are FIFO they are on
+their way before it is confirmed, so that whoever publishes under it is heard by all.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from broker.limits import Limits
 from broker.messages import Advertise, RefusalCode, Subscribe, Unadvertise, Unsubscribe
 from broker.neighbours import UP, Above, Neighbour, Neighbours, is_client
 from broker.requests import Requests
-from routing.conflicts import Conflicts
+from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
 from routing.ids import NodeId, OperationId, SubscriptionId
@@ -42,15 +42,19 @@ class Interests:
         limits: Limits,
         neighbours: Neighbours,
         requests: Requests,
-        conflicts: Conflicts | None,
+        detection: str | None,
         is_root_to_know: bool,
     ) -> None:
-        """Begin knowing nobody."""
+        """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
         self.advertisements = AdvertisementTable()
         self.subscriptions = SubscriptionTable()
         self.policy = policy
-        self.conflicts = conflicts
+        self.conflicts: Conflicts | None = None
         """Kept up to date only for an ordering that waits for them."""
+        if detection is not None:
+            self.conflicts = Conflicts(self.subscriptions.index, detection=detection)
+        self._is_told_everywhere = policy == FLOODING or detection == EXACT
+        """Whether subscriptions go to every broker, drawn by an advertisement or not."""
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
         self._node = node
@@ -82,7 +86,7 @@ class Interests:
         if self.conflicts is not None and isinstance(source, Above):
             self.conflicts.add_advertisement(entry)
         self._neighbours.version += 1
-        if self.policy == FILTER and not is_client(source):
+        if not self._is_told_everywhere and not is_client(source):
             for subscription in self.subscriptions.overlapping(accepted, excluding=source.hop):
                 if source.hop not in self._forwarded[subscription.id]:
                     self._forward(subscription, source, now)
@@ -111,7 +115,7 @@ class Interests:
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
         others = self._neighbours.other_brokers(source)
         self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
-        if self.policy == FILTER and source is not None and not is_client(source):
+        if not self._is_told_everywhere and source is not None and not is_client(source):
             self._prune(entry, source, now)
 
     def _prune(self, withdrawn: Advertisement, source: Neighbour, now: float) -> None:
@@ -160,7 +164,7 @@ class Interests:
             self.conflicts.add_subscription(entry)
         self._neighbours.version += 1
         targets = self._neighbours.other_brokers(source)
-        if self.policy == FILTER:
+        if not self._is_told_everywhere:
             hops = self.advertisements.hops_overlapping(accepted, excluding=source.hop)
             if self._is_root_to_know and self._neighbours.parent is not None:
                 hops.append(UP)
@@ -216,7 +220,7 @@ class Interests:
         for advertisement in self.advertisements:
             advertise = self._advertise_onwards(self._requests.new_operation(), advertisement)
             self._requests.pass_on(advertise.operation, None, [(newcomer, advertise)], now)
-        if self.policy == FLOODING:
+        if self._is_told_everywhere:
             for subscription in self.subscriptions:
                 self._forward(subscription, newcomer, now)
 

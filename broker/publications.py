@@ -259,7 +259,9 @@ class Publications:
         parent = self._neighbours.parent
         if self.ordering.settles_at_root and parent is not None and source is not parent:
             return Route(down=(), climbs=True, links=(), is_allowed=is_allowed, version=version)
-        hops = self._interests.subscriptions.hops(attributes)
+        index = self._interests.subscriptions.index
+        matching = index.matching_bits(attributes)
+        hops = index.hops_of(matching)
         below = self._neighbours.below
         if self._interests.policy == FLOODING:
             down = [n for n in self._neighbours.children() if n.has_joined]
@@ -281,7 +283,6 @@ class Publications:
         conflicts = self._interests.conflicts
         if conflicts is None or parent is None or source is parent:
             return route  # nothing is ever held at the root, nor if it comes from above
-        matching = self._interests.subscriptions.matching(attributes)
         is_conflict = climbs and conflicts.is_conflict(matching, UP)
         is_conflict_if_awaited = is_conflict or (
             climbs

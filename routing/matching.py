@@ -161,7 +161,10 @@ class MatchingIndex(Generic[Key]):
 
     def hops(self, content: Content) -> list[NodeId]:
         """List the hops by which some matching subscription lies."""
-        matching = self.matching_bits(content)
+        return self.hops_of(self.matching_bits(content))
+
+    def hops_of(self, matching: int) -> list[NodeId]:
+        """List the hops by which some of these slots' subscriptions lie."""
         if matching.bit_count() * _HOPS_TESTED_PER_SLOT_READ < len(self._by_hop):
             interested = {self._at(slot).hop for slot in numbers_in(matching)}
             return [hop for hop in self._by_hop if hop in interested]

@@ -147,6 +147,7 @@ class _Publisher(_Actor):
                     random_content(self.random),
                     self.random.choice((b"", b"body")),
                     urgent=self.random.random() < 0.2,
+                    ordered=self.random.random() < 0.9,
                 )
             except NotAdvertisedError:
                 continue
@@ -172,7 +173,9 @@ class _Subscriber(_Actor):
         if not self.is_open:
             return
         filter_text = random_filter(self.random, width=6)
-        subscription, operation = self.core.subscribe(self.world.now, filter_text)
+        subscription, operation = self.core.subscribe(
+            self.world.now, filter_text, ordered=self.random.random() < 0.9
+        )
         self.expect(operation, lambda: self._maybe_end(subscription))
 
     def _maybe_end(self, subscription: SubscriptionId) -> None:
@@ -188,7 +191,14 @@ class RandomRun:
     """One random run: the actors, and the calendar on which they begin."""
 
     def __init__(
-        self, world: World, workload: Workload, *, ordering: str, delta: int, policy: str
+        self,
+        world: World,
+        workload: Workload,
+        *,
+        ordering: str,
+        delta: int,
+        policy: str,
+        detection: str,
     ) -> None:
         """Put everything on the world's calendar; `World.run` does the rest."""
         self.world = world
@@ -211,6 +221,7 @@ class RandomRun:
                     ordering=ordering,
                     delta=delta,
                     policy=policy,
+                    detection=detection,
                 ),
             )
         cast: list[tuple[str, type[_Actor]]] = [

@@ -47,6 +47,7 @@ from broker.limits import Limits
 from broker.messages import Message
 from broker.sim.trace_text import describe_delivery, describe_message
 from faulttol.history import MemoryHistory, Record
+from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
 
@@ -132,6 +133,7 @@ class World:
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
+        detection: str = FAST,
     ) -> Node:
         """Start a broker; its address is its name."""
         core = BrokerCore(
@@ -142,6 +144,7 @@ class World:
             ordering=ordering,
             policy=policy,
             delta=delta,
+            detection=detection,
             limits=self.limits,
         )
         node = self._add(name, core, incarnation)

@@ -5,7 +5,8 @@ import pytest
 from broker.messages import Message
 from broker.neighbours import Neighbour
 from broker.publications import Publications
-from routing.conflicts import Conflicts
+from routing.conflicts import DETECTIONS, Conflicts
+from routing.ids import NodeId
 from tests.conversation import Client, Conversation
 
 MS = 0.001
@@ -80,6 +81,29 @@ def test_what_cannot_conflict_costs_nothing() -> None:
         carried.append(overlay.world.messages_carried - before)
 
     assert carried[0] == carried[1]
+
+
+def test_exact_detection_is_the_overlays_choice_and_spares_a_wait_in_vain() -> None:
+    """Q's publications are for s or for t, and never for both; b joins without a choice."""
+    held = {}
+    for detection in DETECTIONS:
+        overlay = Conversation(detection=detection)
+        overlay.brokers("a")
+        overlay.world.add_broker(NodeId("b"), NodeId("a"))
+        overlay.settle()
+        p, q = overlay.client("p", at="b"), overlay.client("q", at="a")
+        p.advertises("x = 0")
+        q.advertises("x > 0")
+        s, t = overlay.client("s", at="a"), overlay.client("t", at="b")
+        s.subscribes("x IN (0, 1)")
+        t.subscribes("x IN (0, 2)")
+        overlay.settle()
+        p.publishes(x=0)
+        overlay.settle(1.2 * MS)
+        status = overlay.broker("b").status()
+        held[status["detection"]] = len(status["held"])
+
+    assert held == {"fast": 1, "exact": 0}
 
 
 def test_unordered_publications_and_subscriptions_do_not_wait() -> None:
