@@ -6,6 +6,7 @@ greetings, how nodes join and leave, and its sense of time. What it routes is el
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -20,6 +21,7 @@ from broker.effects import (
     Stop,
 )
 from broker.errors import RemoteProtocolError
+from broker.holding import Holds
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -66,7 +68,7 @@ from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError
 from routing.conflicts import DETECTIONS, FAST
 from routing.ids import NodeId, OperationId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS, Cause
 
 
 @attrs.define
@@ -86,6 +88,8 @@ class Statistics:
 
     publications: Counters
     unstable: int
+    held: int
+    hold_times: Mapping[Cause, Holds]
     subscriptions: int
     advertisements: int
     operations_pending: int
@@ -222,6 +226,8 @@ class BrokerCore:
         return Statistics(
             publications=self.publications.counters,
             unstable=self.publications.unstable,
+            held=len(self.publications.ordering.held),
+            hold_times=self.publications.hold_times.by_cause,
             subscriptions=len(self.interests.subscriptions),
             advertisements=len(self.interests.advertisements),
             operations_pending=len(self._requests),
@@ -261,6 +267,7 @@ class BrokerCore:
             "advertisements": len(self.interests.advertisements),
             "operations_pending": len(self._requests),
             "unstable": self.publications.unstable,
+            "held_count": len(self.publications.ordering.held),
             "held": self.publications.describe_held(self._now),
         }
 
@@ -411,7 +418,7 @@ class BrokerCore:
             case Neighbourhood(links=links):
                 self.neighbourhood.add_all(links)
             case Settled(number):
-                self.publications.on_settled(source, number)
+                self.publications.on_settled(source, number, self._now)
             case Refuse(code=code, reason=reason):
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
             case Goodbye():

@@ -12,6 +12,7 @@ import attrs
 from broker.codec import decode_content
 from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
+from broker.holding import HoldTimes, explain_held
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
 from broker.messages import Flag, Message, NodeKind, Progress, Publish, Settled
@@ -59,6 +60,7 @@ class Publications:
         """Begin with none."""
         self.ordering = ordering
         self.counters = Counters()
+        self.hold_times = HoldTimes()
         self.unstable = 0
         """How many are kept because they are not stable."""
         self.flush_at: float | None = None
@@ -144,7 +146,7 @@ class Publications:
             self.counters.sent += 1
             self._outbox.send(parent.link, _for_parent(arrival))
 
-    def on_settled(self, source: Neighbour, number: int) -> None:
+    def on_settled(self, source: Neighbour, number: int, now: float) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
         arrival = self._awaiting.pop(number, None)
         if arrival is None or not isinstance(source, Above):
@@ -153,8 +155,11 @@ class Publications:
         source.received.append(Arrival(Settled(number), source=source, route=NOWHERE))
         source.received.advance_confirmed()
         self._lazy[source.hop] = source
-        for settled in self.ordering.acknowledged(arrival):
-            self._settle(settled)
+        self.hold_times.note_acknowledged(arrival, now)
+        settled = self.ordering.acknowledged(arrival)
+        self.hold_times.note_released(settled, now)
+        for each in settled:
+            self._settle(each)
 
     def _settle(self, arrival: Arrival) -> None:
         """Fix the publication's place in this broker's order, and send it down in that order."""
@@ -218,18 +223,10 @@ class Publications:
                 self._outbox.send(barrier.neighbour.link, barrier.message)
 
     def describe_held(self, now: float) -> list[dict[str, Any]]:
-        """What is held here, for how long, and for whose sake; for `plait status`."""
+        """What is held here, for how long, behind what and for whose sake."""
         parent = self._neighbours.parent
-        return [
-            {
-                "publisher": arrival.publisher,
-                "number": arrival.publication.seq,
-                "seconds": round(now - arrival.since, 6),
-                "waits_for": parent.node if arrival.waits and parent else "those before it",
-            }
-            for arrival in self.ordering.held
-            if isinstance(arrival.publication, Publish)
-        ]
+        name = parent.node if parent else None
+        return explain_held(self.ordering, name, now, most=self._limits.status_held_max)
 
     # --- where to ---------------------------------------------------------------------------
 

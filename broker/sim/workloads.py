@@ -140,14 +140,13 @@ class _Publisher(_Actor):
     def _publish_one(self) -> None:
         self.remaining -= 1
         for _ in range(10):
+            content = random_content(self.random)
+            body = self.random.choice((b"", b"body"))
+            mood = self.random.random()
             # What lies outside the advertisement is refused on the spot; try another one.
             try:
                 self.core.publish(
-                    self.world.now,
-                    random_content(self.random),
-                    self.random.choice((b"", b"body")),
-                    urgent=self.random.random() < 0.2,
-                    ordered=self.random.random() < 0.9,
+                    self.world.now, content, body, urgent=mood < 0.2, ordered=mood < 0.9
                 )
             except NotAdvertisedError:
                 continue
@@ -166,15 +165,18 @@ class _Subscriber(_Actor):
         """Spread the subscriptions over the run."""
         for _ in range(self.random.randint(1, 3)):
             self.world.after(2 * self.pause(), self._subscribe)
-        if self.random.random() < 0.15:
+        mood = self.random.random()
+        self.is_strict = mood < 0.8
+        if mood < 0.15:
             self.world.after(8 * self.pause(), self.leave)
 
     def _subscribe(self) -> None:
         if not self.is_open:
             return
         filter_text = random_filter(self.random, width=6)
+        # Those who are not strict care about the order of topics, and of nothing else.
         subscription, operation = self.core.subscribe(
-            self.world.now, filter_text, ordered=self.random.random() < 0.9
+            self.world.now, filter_text, ordered=self.is_strict or "topic" in filter_text
         )
         self.expect(operation, lambda: self._maybe_end(subscription))
 

@@ -33,6 +33,7 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
+from broker.holding import describe_held
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -85,6 +86,8 @@ class Node:
     stopped: str | None = None
     on_ready: list[Callable[[], None]] = attrs.field(factory=list)
     on_delivery: Callable[[Delivery], None] | None = None
+    held: dict[str, float] = attrs.field(factory=dict)
+    """What a broker holds, and since when; kept for the trace."""
     outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
 
 
@@ -238,6 +241,8 @@ class World:
         core = node.core
         if isinstance(core, BrokerCore):
             self._carry_out(node, core.step(self.now, happened))
+            if self._is_traced:
+                self._note_held(node, core)
         else:
             core.step(self.now, happened)
             self._carry_out(node, core.take_effects())
@@ -279,6 +284,18 @@ class World:
                         self._note(f"{node.name}: {level} {event} {details}".rstrip())
                 case _:
                     _refuse(effect)
+
+    def _note_held(self, node: Node, core: BrokerCore) -> None:
+        """Tell what a broker holds since this step, and what it does not hold any more."""
+        before, node.held = node.held, {}
+        for held in core.publications.describe_held(self.now):
+            name = f"{held['publisher']}:{held['number']}"
+            is_new = name not in before
+            node.held[name] = before.pop(name, self.now)
+            if is_new:
+                self._note(f"{node.name}: {describe_held(held)}")
+        for name, since in before.items():
+            self._note(f"{node.name}: settles {name}, held for {1000 * (self.now - since):.3f} ms")
 
     def _fire(self, node: Node, timer: int) -> None:
         if timer == node.timer:
