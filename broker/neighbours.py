@@ -4,6 +4,7 @@ All state about a neighbour is in one object, `Above` for the parent, `Below` fo
 a client. A connection comes and goes without touching it.
 """
 
+from functools import cached_property
 from typing import ClassVar, Final
 
 import attrs
@@ -11,8 +12,8 @@ import attrs
 from broker.inputs import LinkId
 from broker.messages import Flag, NodeKind, Publish, Settled
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
+from routing.conflicts import Conflicts
 from routing.ids import NodeId
-
 
 UP: Final = NodeId("")
 """The direction of the parent, whoever that is at the moment; no node is called so."""
@@ -93,12 +94,23 @@ class Route:
     """Whether the client it comes from has advertised it."""
     version: int = -1
     """Of the neighbours, when this was found out."""
-    subscribers: int = 0
-    """Who gets it, in order: a bit set, see `routing/conflicts.py`."""
+    matching: int = 0
+    """The subscriptions that match it: a bit set, see `routing/matching.py`."""
+    detector: Conflicts | None = None
+    """Who knows the subscribers, if anything can be held."""
     conflicts: bool = False
     """Whether it has to be settled above before it is settled here."""
     conflicts_if_awaited: bool = False
     """The same, if the child it comes from waits for it to be settled here."""
+
+    @cached_property
+    def subscribers(self) -> int:
+        """Who gets it, in order: a bit set, see `routing/conflicts.py`.
+
+        Found out when it is first asked for, because only what is held is asked, or what comes
+        while something is. It has to be asked first while the tables are those of the route.
+        """
+        return self.detector.subscribers(self.matching) if self.detector else 0
 
 
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)

@@ -286,12 +286,16 @@ class Publications:
             and not is_from_client
             and conflicts.is_conflict(matching, UP, unseen_at=source.hop)
         )
-        return attrs.evolve(
+        route = attrs.evolve(
             route,
-            subscribers=conflicts.subscribers(matching),
+            matching=matching,
+            detector=conflicts,
             conflicts=is_conflict,
             conflicts_if_awaited=is_conflict_if_awaited,
         )
+        if is_conflict_if_awaited:
+            _ = route.subscribers  # it will be held, and be asked when the tables have changed
+        return route
 
     # --- until they are stable --------------------------------------------------------------
 
