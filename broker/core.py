@@ -6,7 +6,7 @@ greetings, how nodes join and leave, and its sense of time. What it routes is el
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -21,6 +21,7 @@ from broker.effects import (
     Stop,
 )
 from broker.errors import RemoteProtocolError
+from broker.holding import Holds
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -68,9 +69,9 @@ from broker.requests import Requests
 from faulttol import neighbourhood
 from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError
-from routing.conflicts import Conflicts
+from routing.conflicts import DETECTIONS, FAST
 from routing.ids import NodeId, OperationId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS, Cause
 
 
 @attrs.define
@@ -90,6 +91,8 @@ class Statistics:
 
     publications: Counters
     unstable: int
+    held: int
+    hold_times: Mapping[Cause, Holds]
     subscriptions: int
     advertisements: int
     operations_pending: int
@@ -112,6 +115,7 @@ class BrokerCore:
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
+        detection: str = FAST,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
@@ -135,7 +139,7 @@ class BrokerCore:
         self._join = join
         self._join_operation: OperationId | None = None
         self._started_at = 0.0
-        self._adopt(ordering, policy, delta)
+        self._adopt(ordering, policy, delta, detection)
         self._links: dict[LinkId, _Link] = {}
         self._greetings: list[tuple[LinkId, Hello]] = []
         """Of nodes that came before this broker was ready."""
@@ -158,9 +162,10 @@ class BrokerCore:
         self._candidates = [] if join is None else [join, *fallbacks]
         """Where to look for a parent, for a broker that was cut off."""
 
-    def _adopt(self, ordering: str, policy: str, delta: int) -> None:
+    def _adopt(self, ordering: str, policy: str, delta: int, detection: str) -> None:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
         self.delta = delta
+        self.detection = detection
         orders = ORDERINGS[ordering]
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
         self.interests = Interests(
@@ -170,7 +175,7 @@ class BrokerCore:
             limits=self.limits,
             neighbours=self.neighbours,
             requests=self.requests,
-            conflicts=Conflicts() if orders.waits_for_conflicts else None,
+            detection=detection if orders.waits_for_conflicts else None,
             is_root_to_know=orders.settles_at_root,
         )
         self.publications = Publications(
@@ -240,6 +245,8 @@ class BrokerCore:
         return Statistics(
             publications=self.publications.counters,
             unstable=self.publications.unstable,
+            held=len(self.publications.ordering.held),
+            hold_times=self.publications.hold_times.by_cause,
             subscriptions=len(self.interests.subscriptions),
             advertisements=len(self.interests.advertisements),
             operations_pending=len(self.requests),
@@ -267,6 +274,7 @@ class BrokerCore:
             "ordering": self.publications.ordering.name,
             "policy": self.interests.policy,
             "delta": self.delta,
+            "detection": self.detection,
             "neighbours": neighbours,
             "clients": len(clients),
             "neighbourhood": [
@@ -278,6 +286,7 @@ class BrokerCore:
             "advertisements": len(self.interests.advertisements),
             "operations_pending": len(self.requests),
             "unstable": self.publications.unstable,
+            "held_count": len(self.publications.ordering.held),
             "held": self.publications.describe_held(self.now),
         }
 
@@ -487,7 +496,7 @@ class BrokerCore:
             case Withdraw():
                 self.interests.on_withdraw(source, message, self.now)
             case Settled(number):
-                self.publications.on_settled(source, number)
+                self.publications.on_settled(source, number, self.now)
             case Refuse(code=code, reason=reason):
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
             case Goodbye():
@@ -620,6 +629,7 @@ class BrokerCore:
             ordering=self.publications.ordering.name,
             policy=self.interests.policy,
             delta=self.delta,
+            detection=self.detection,
             resumed=resumed,
             received=received,
             adopts=adopts,
@@ -658,7 +668,12 @@ class BrokerCore:
         if welcome.ordering not in ORDERINGS:
             self._give_up(f"{welcome.node} orders by '{welcome.ordering}', unknown here")
             return
-        self._adopt(welcome.ordering, welcome.policy, welcome.delta)
+        if welcome.detection not in DETECTIONS:
+            self._give_up(
+                f"{welcome.node} detects conflicts by '{welcome.detection}', unknown here"
+            )
+            return
+        self._adopt(welcome.ordering, welcome.policy, welcome.delta, welcome.detection)
         self._become_child(link, welcome)
 
     def _rejoin_at(self, link: _Link, welcome: Welcome) -> None:

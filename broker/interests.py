@@ -1,9 +1,9 @@
 """Advertisements and subscriptions at one broker: installing them, and spreading them.
 
 Advertisements are flooded to every broker. Subscriptions go to neighbours from which an overlapping
-advertisement came (`filter`) or everywhere (`flooding`). A later advertisement draws the
-subscriptions that overlap it; because links are FIFO they are on their way before it is confirmed,
-so that whoever publishes under it is heard by all.
+advertisement came (`filter`) or everywhere (`flooding`, or if conflicts are detected exactly). A
+later advertisement draws the subscriptions that overlap it; because links are FIFO they are on
+their way before it is confirmed, so that whoever publishes under it is heard by all.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -28,7 +28,7 @@ from broker.messages import (
 from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.orphans import Orphan
 from broker.requests import Requests
-from routing.conflicts import Conflicts
+from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -73,15 +73,19 @@ class Interests:
         limits: Limits,
         neighbours: Neighbours,
         requests: Requests,
-        conflicts: Conflicts | None,
+        detection: str | None,
         is_root_to_know: bool,
     ) -> None:
-        """Begin knowing nobody."""
+        """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
         self.advertisements = AdvertisementTable()
         self.subscriptions = SubscriptionTable()
         self.policy = policy
-        self.conflicts = conflicts
+        self.conflicts: Conflicts | None = None
         """Kept up to date only for an ordering that waits for them."""
+        if detection is not None:
+            self.conflicts = Conflicts(self.subscriptions.index, detection=detection)
+        self._is_told_everywhere = policy == FLOODING or detection == EXACT
+        """Whether subscriptions go to every broker, drawn by an advertisement or not."""
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
         self._node = node
@@ -111,7 +115,7 @@ class Interests:
         )
         self._put_in_advertisement(entry)
         self._neighbours.version += 1
-        if self.policy == FILTER and not is_client(source):
+        if not self._is_told_everywhere and not is_client(source):
             for subscription in self.subscriptions.overlapping(accepted, excluding=source.hop):
                 if source.hop not in self._forwarded[subscription.id]:
                     self._forward(subscription, source, now)
@@ -140,7 +144,7 @@ class Interests:
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
         others = self._neighbours.other_brokers(source)
         self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
-        if self.policy == FILTER and source is not None and not is_client(source):
+        if not self._is_told_everywhere and source is not None and not is_client(source):
             self._prune(entry, source, now)
 
     def _put_in_advertisement(self, entry: Advertisement) -> None:
@@ -186,18 +190,19 @@ class Interests:
             return
         forwarded: dict[NodeId, None] = {}
         if known is not None:  # as with advertisements
-            self._take_out_subscription(known)
+            entry = self._move_subscription(known, subscribe.path, source.hop)
             forwarded = self._forwarded[known.id]
             forwarded.pop(source.hop, None)
-        entry = RoutingEntry(
-            id=subscribe.subscription,
-            client=subscribe.client,
-            filter=accepted,
-            path=subscribe.path,
-            hop=source.hop,
-            ordered=subscribe.ordered,
-        )
-        self._put_in_subscription(entry)
+        else:
+            entry = RoutingEntry(
+                id=subscribe.subscription,
+                client=subscribe.client,
+                filter=accepted,
+                path=subscribe.path,
+                hop=source.hop,
+                ordered=subscribe.ordered,
+            )
+            self._put_in_subscription(entry)
         self._neighbours.version += 1
         hops = self._hops_to_tell(entry)
         targets = [t for t in self._neighbours.other_brokers(source) if t.hop in hops]
@@ -235,6 +240,15 @@ class Interests:
         if self.conflicts is not None:
             self.conflicts.add_subscription(entry)
 
+    def _move_subscription(
+        self, known: Subscription, path: tuple[NodeId, ...], hop: NodeId
+    ) -> Subscription:
+        entry = self.subscriptions.move(known.id, path, hop)
+        if self.conflicts is not None:
+            self.conflicts.remove_subscription(known)
+            self.conflicts.add_subscription(entry)
+        return entry
+
     def _take_out_subscription(self, entry: Subscription) -> None:
         self.subscriptions.remove(entry.id)
         if self.conflicts is not None:
@@ -244,7 +258,7 @@ class Interests:
         self, entry: Subscription, unfinished: Collection[AdvertisementId] = ()
     ) -> list[NodeId]:
         """Where publications come from that this subscription may match."""
-        if self.policy == FLOODING:
+        if self._is_told_everywhere:
             hops = [neighbour.hop for neighbour in self._neighbours.other_brokers(None)]
         else:
             overlapping = self.advertisements.overlapping(entry.filter, excluding=entry.hop)
@@ -276,7 +290,7 @@ class Interests:
         for advertisement in self.advertisements:
             advertise = self._advertise_onwards(self._requests.new_operation(), advertisement)
             self._requests.pass_on(advertise.operation, None, [(newcomer, advertise)], now)
-        if self.policy == FLOODING:
+        if self._is_told_everywhere:
             for subscription in self.subscriptions:
                 self._forward(subscription, newcomer, now)
 
@@ -372,16 +386,17 @@ class Interests:
         adoption.subscriptions.pop(subscribe.subscription, None)
         known = self.subscriptions.get(subscribe.subscription)
         if known is not None:
-            self._take_out_subscription(known)
-        entry = RoutingEntry(
-            id=subscribe.subscription,
-            client=subscribe.client,
-            filter=parse_filter(subscribe.filter),
-            path=subscribe.path,
-            ordered=subscribe.ordered,
-            hop=orphan.neighbour.hop,
-        )
-        self._put_in_subscription(entry)
+            entry = self._move_subscription(known, subscribe.path, orphan.neighbour.hop)
+        else:
+            entry = RoutingEntry(
+                id=subscribe.subscription,
+                client=subscribe.client,
+                filter=parse_filter(subscribe.filter),
+                path=subscribe.path,
+                ordered=subscribe.ordered,
+                hop=orphan.neighbour.hop,
+            )
+            self._put_in_subscription(entry)
         self._forwarded.setdefault(entry.id, {}).pop(entry.hop, None)
 
     def targets_among(self, orphans: Sequence[Orphan], request: Operation) -> list[NodeId]:
@@ -410,7 +425,7 @@ class Interests:
             target = self._neighbours.get(advertisement.hop) if advertisement else None
             if advertisement is None or target is None or is_client(target):
                 continue
-            if self.policy == FILTER:
+            if not self._is_told_everywhere:
                 for subscription in self.subscriptions.overlapping(
                     advertisement.filter, excluding=advertisement.hop
                 ):

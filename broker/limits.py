@@ -40,6 +40,8 @@ class Limits:
     """Bytes waiting for one link's socket; a client beyond it is isolated."""
     send_buffer_bytes_high: int = 4 << 20
     """From here on, on a link between brokers, no more is read from clients until it drains."""
+    status_held_max: int = 100
+    """Held publications that a status report explains; it counts the others."""
     cached_routes_max: int = 4096
     """Distinct contents per neighbour whose route is remembered while tables stand still."""
     lately_stable_max: int = 2048

@@ -82,6 +82,8 @@ class Welcome:
     ordering: str
     policy: str
     delta: int
+    detection: str
+    """How a broker finds out whether a publication has to wait, see `routing/conflicts.py`."""
     resumed: bool
     received: int
     adopts: bool = False

@@ -4,14 +4,16 @@ All state about a neighbour is in one object, `Above` for the parent, `Below` fo
 a client. A connection comes and goes without touching it.
 """
 
+from functools import cached_property
 from typing import ClassVar, Final
 
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import NodeKind, Publish, Settled
+from broker.messages import Flag, NodeKind, Publish, Settled
 from faulttol.merging import Key
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
+from routing.conflicts import Conflicts
 from routing.ids import NodeId
 
 UP: Final = NodeId("")
@@ -102,12 +104,23 @@ class Route:
     """Whether the client it comes from has advertised it."""
     version: int = -1
     """Of the neighbours, when this was found out."""
-    subscribers: int = 0
-    """Who gets it, in order: a bit set, see `routing/conflicts.py`."""
+    matching: int = 0
+    """The subscriptions that match it: a bit set, see `routing/matching.py`."""
+    detector: Conflicts | None = None
+    """Who knows the subscribers, if anything can be held."""
     conflicts: bool = False
     """Whether it has to be settled above before it is settled here."""
     conflicts_if_awaited: bool = False
     """The same, if the child it comes from waits for it to be settled here."""
+
+    @cached_property
+    def subscribers(self) -> int:
+        """Who gets it, in order: a bit set, see `routing/conflicts.py`.
+
+        Found out when it is first asked for, because only what is held is asked, or what comes
+        while something is. It has to be asked first while the tables are those of the route.
+        """
+        return self.detector.subscribers(self.matching) if self.detector else 0
 
 
 GONE: Final = Below(node=NodeId("\0"), incarnation=0, link=None)
@@ -157,6 +170,12 @@ class Arrival(Unstable[Publish | Settled]):
         return self.publication.publisher
 
     @property
+    def is_unordered(self) -> bool:
+        """Whether its publisher asks for no order."""
+        assert isinstance(self.publication, Publish)
+        return self.publication.flags & Flag.UNORDERED != 0
+
+    @property
     def hop(self) -> NodeId:
         """Where it came from."""
         return self.source.lane
@@ -174,7 +193,7 @@ class Arrival(Unstable[Publish | Settled]):
     @property
     def subscribers(self) -> int:
         """Who gets it, in order."""
-        return self.route.subscribers
+        return 0 if self.is_unordered else self.route.subscribers
 
 
 class Neighbours:

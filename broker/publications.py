@@ -12,6 +12,7 @@ import attrs
 from broker.codec import decode_content
 from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
+from broker.holding import HoldTimes, explain_held
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
 from broker.messages import (
@@ -79,6 +80,7 @@ class Publications:
         """Begin with none."""
         self.ordering = ordering
         self.counters = Counters()
+        self.hold_times = HoldTimes()
         self.unstable = 0
         """How many are kept because they are not stable."""
         self.flush_at: float | None = None
@@ -185,7 +187,7 @@ class Publications:
             self.counters.sent += 1
             self._outbox.send(parent.link, _for_parent(arrival))
 
-    def on_settled(self, source: Neighbour, number: int) -> None:
+    def on_settled(self, source: Neighbour, number: int, now: float) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
         arrival = self._awaiting.pop(number, None)
         if arrival is None or not isinstance(source, Above):
@@ -196,8 +198,11 @@ class Publications:
         source.received.append(notice)
         source.received.advance_confirmed()
         self._lazy[source.hop] = source
-        for settled in self.ordering.acknowledged(arrival):
-            self._settle(settled)
+        self.hold_times.note_acknowledged(arrival, now)
+        settled = self.ordering.acknowledged(arrival)
+        self.hold_times.note_released(settled, now)
+        for each in settled:
+            self._settle(each)
 
     def _settle(self, arrival: Arrival) -> None:
         """Fix the publication's place in this broker's order, and send it down in that order."""
@@ -265,18 +270,10 @@ class Publications:
                 self._outbox.send(barrier.neighbour.link, barrier.message)
 
     def describe_held(self, now: float) -> list[dict[str, Any]]:
-        """What is held here, for how long, and for whose sake; for `plait status`."""
+        """What is held here, for how long, behind what and for whose sake."""
         parent = self.neighbours.parent
-        return [
-            {
-                "publisher": arrival.publisher,
-                "number": arrival.publication.seq,
-                "seconds": round(now - arrival.since, 6),
-                "waits_for": parent.node if arrival.waits and parent else "those before it",
-            }
-            for arrival in self.ordering.held
-            if isinstance(arrival.publication, Publish)
-        ]
+        name = parent.node if parent else None
+        return explain_held(self.ordering, name, now, most=self._limits.status_held_max)
 
     # --- where to ---------------------------------------------------------------------------
 
@@ -307,7 +304,9 @@ class Publications:
         parent = self.neighbours.parent
         if self.ordering.settles_at_root and parent is not None and source is not parent:
             return Route(down=(), climbs=True, links=(), is_allowed=is_allowed, version=version)
-        hops = self.interests.subscriptions.hops(attributes)
+        index = self.interests.subscriptions.index
+        matching = index.matching_bits(attributes)
+        hops = index.hops_of(matching)
         below = self.neighbours.below
         if self.interests.policy == FLOODING:
             down = [n for n in self.neighbours.children() if n.has_joined]
@@ -329,19 +328,22 @@ class Publications:
         conflicts = self.interests.conflicts
         if conflicts is None or parent is None or source is parent:
             return route  # nothing is ever held at the root, nor if it comes from above
-        matching = self.interests.subscriptions.matching(attributes)
         is_conflict = climbs and conflicts.is_conflict(matching, UP)
         is_conflict_if_awaited = is_conflict or (
             climbs
             and not is_from_client
             and conflicts.is_conflict(matching, UP, unseen_at=source.hop)
         )
-        return attrs.evolve(
+        route = attrs.evolve(
             route,
-            subscribers=conflicts.subscribers(matching),
+            matching=matching,
+            detector=conflicts,
             conflicts=is_conflict,
             conflicts_if_awaited=is_conflict_if_awaited,
         )
+        if is_conflict_if_awaited:
+            _ = route.subscribers  # it will be held, and be asked when the tables have changed
+        return route
 
     # --- until they are stable --------------------------------------------------------------
 

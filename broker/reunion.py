@@ -120,8 +120,10 @@ class Reunion:
         if wanted is None:
             interests = self._publications.interests
             by_side: dict[NodeId | None, set[NodeId]] = {}
-            for entry in interests.subscriptions.matching(decode_content(content)):
-                if entry.id not in self._excluded:
+            subscriptions = interests.subscriptions
+            for name in subscriptions.index.match(decode_content(content)):
+                entry = subscriptions.get(name)
+                if entry is not None and name not in self._excluded:
                     side = entry.hop if entry.hop in self._orphans else None
                     by_side.setdefault(side, set())
                     if entry.ordered:

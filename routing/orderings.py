@@ -5,10 +5,22 @@ sends publications down, to its children and its clients. A publication on its w
 root, is sent on at once under every ordering; what differs is when it is settled.
 """
 
+import enum
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from routing.ids import NodeId
+
+
+class Cause(enum.StrEnum):
+    """Why a publication is held."""
+
+    PARENT = "parent"
+    """The parent has to settle it first."""
+    PUBLISHER = "publisher"
+    """It is behind an earlier one of its publisher."""
+    SUBSCRIBERS = "subscribers"
+    """It is behind an earlier one with a subscriber in common, which must not be overtaken."""
 
 
 class Arriving(Protocol):
@@ -63,6 +75,9 @@ class Ordering(Protocol[Arrival]):
     def take_out(self, arrival: Arrival) -> None:
         """It is settled now in any case; those behind it will be told likewise."""
 
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """Which others a held one is behind, and why; for people, so it may take its time."""
+
 
 class _SettleOnArrival(Generic[Arrival]):
     """Never hold anything."""
@@ -81,6 +96,10 @@ class _SettleOnArrival(Generic[Arrival]):
 
     def take_out(self, arrival: Arrival) -> None:
         """It is not in here."""
+
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """Nobody is held here."""
+        raise AssertionError(f"{arrival} is not held")
 
 
 class Unordered(_SettleOnArrival[Arrival]):
@@ -192,6 +211,19 @@ class Pairwise(Generic[Arrival]):
             if arrival.climbs:
                 climbing |= subscribers
         return released
+
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """The earlier ones that it must not pass, by the rule above, one by one."""
+        blockers = []
+        for earlier in self.held:
+            if earlier is arrival:
+                break
+            is_same_way = earlier.hop == arrival.hop or (earlier.climbs and arrival.climbs)
+            if earlier.publisher == arrival.publisher:
+                blockers.append((earlier, Cause.PUBLISHER))
+            elif is_same_way and earlier.subscribers & arrival.subscribers:
+                blockers.append((earlier, Cause.SUBSCRIBERS))
+        return blockers
 
 
 ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from routing.conflicts import DETECTIONS, FAST
 from routing.orderings import ORDERINGS
 
 LOOPBACK: Final = "127.0.0.1"
@@ -75,6 +76,13 @@ delta_option: Final = click.option(
     "--delta",
     type=click.IntRange(min=0),
     help="Crashes to survive, instead of what the configuration says.",
+)
+detection_option: Final = click.option(
+    "--detection",
+    type=click.Choice(DETECTIONS),
+    default=FAST,
+    show_default=True,
+    help="How to find out what has to wait: quickly, or never in vain; the same on all brokers.",
 )
 out_option: Final = click.option(
     "--out",

@@ -11,6 +11,7 @@ from broker.sim.workloads import RandomRun, Workload
 from broker.sim.world import World
 from faulttol.guarantees import Report, check
 from faulttol.history import Manifest, Record, write_run
+from routing.conflicts import FAST
 from routing.orderings import DEFAULT_ORDERING
 
 BEFORE_FIRST_TICK_S: Final = 4.9
@@ -53,6 +54,7 @@ def simulate(
     ordering: str = DEFAULT_ORDERING,
     delta: int = 1,
     policy: str | None = None,
+    detection: str = FAST,
     workload: Workload | None = None,
     is_traced: bool = False,
     strict: bool = False,
@@ -65,7 +67,14 @@ def simulate(
     world = World(seed, run=run_id, is_traced=is_traced)
     if policy is None:
         policy = world.random.choice(("filter", "filter", "flooding"))
-    run = RandomRun(world, workload or Workload(), ordering=ordering, delta=delta, policy=policy)
+    run = RandomRun(
+        world,
+        workload or Workload(),
+        ordering=ordering,
+        delta=delta,
+        policy=policy,
+        detection=detection,
+    )
     world.run(until=BEFORE_FIRST_TICK_S)
     if leftovers(world, run):
         # Somebody waits for a timeout, such as a broker for a client that left while cut off.

@@ -145,13 +145,13 @@ class _Publisher(_Actor):
     def _publish_one(self) -> None:
         self.remaining -= 1
         for _ in range(10):
+            content = random_content(self.random)
+            body = self.random.choice((b"", b"body"))
+            mood = self.random.random()
             # What lies outside the advertisement is refused on the spot; try another one.
             try:
                 self.core.publish(
-                    self.world.now,
-                    random_content(self.random),
-                    self.random.choice((b"", b"body")),
-                    urgent=self.random.random() < 0.2,
+                    self.world.now, content, body, urgent=mood < 0.2, ordered=mood < 0.9
                 )
             except NotAdvertisedError:
                 continue
@@ -170,14 +170,19 @@ class _Subscriber(_Actor):
         """Spread the subscriptions over the run."""
         for _ in range(self.random.randint(1, 3)):
             self.world.after(2 * self.pause(), self._subscribe)
-        if self.random.random() < 0.15:
+        mood = self.random.random()
+        self.is_strict = mood < 0.8
+        if mood < 0.15:
             self.world.after(8 * self.pause(), self.leave)
 
     def _subscribe(self) -> None:
         if not self.is_open:
             return
         filter_text = random_filter(self.random, width=6)
-        subscription, operation = self.core.subscribe(self.world.now, filter_text)
+        # Those who are not strict care about the order of topics, and of nothing else.
+        subscription, operation = self.core.subscribe(
+            self.world.now, filter_text, ordered=self.is_strict or "topic" in filter_text
+        )
         self.expect(operation, lambda: self._maybe_end(subscription))
 
     def _maybe_end(self, subscription: SubscriptionId) -> None:
@@ -193,7 +198,14 @@ class RandomRun:
     """One random run: the actors, and the calendar on which they begin."""
 
     def __init__(
-        self, world: World, workload: Workload, *, ordering: str, delta: int, policy: str
+        self,
+        world: World,
+        workload: Workload,
+        *,
+        ordering: str,
+        delta: int,
+        policy: str,
+        detection: str,
     ) -> None:
         """Put everything on the world's calendar; `World.run` does the rest."""
         self.world = world
@@ -203,7 +215,12 @@ class RandomRun:
         self.delta = delta
         self.actors: list[_Actor] = []
         duration = workload.duration_s
-        settings = {"ordering": ordering, "delta": delta, "policy": policy}
+        settings = {
+            "ordering": ordering,
+            "delta": delta,
+            "policy": policy,
+            "detection": detection,
+        }
         for name in self.overlay.brokers:
             # Most brokers are there from the beginning, some join while the others are at work.
             is_late = name != self.overlay.root and self.random.random() < 0.2

@@ -33,6 +33,7 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
+from broker.holding import describe_held
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -47,6 +48,7 @@ from broker.limits import Limits
 from broker.messages import Message
 from broker.sim.trace_text import describe_delivery, describe_message
 from faulttol.history import MemoryHistory, Record
+from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
 
@@ -89,6 +91,8 @@ class Node:
     """What it will hear of when it goes on; None if it is not frozen."""
     on_ready: list[Callable[[], None]] = attrs.field(factory=list)
     on_delivery: Callable[[Delivery], None] | None = None
+    held: dict[str, float] = attrs.field(factory=dict)
+    """What a broker holds, and since when; kept for the trace."""
     outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
 
 
@@ -141,6 +145,7 @@ class World:
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
+        detection: str = FAST,
     ) -> Node:
         """Start a broker; its address is its name."""
         core = BrokerCore(
@@ -152,6 +157,7 @@ class World:
             ordering=ordering,
             policy=policy,
             delta=delta,
+            detection=detection,
             limits=self.limits,
         )
         node = self._add(name, core, incarnation)
@@ -281,6 +287,8 @@ class World:
         core = node.core
         if isinstance(core, BrokerCore):
             self._carry_out(node, core.step(self.now, happened))
+            if self._is_traced:
+                self._note_held(node, core)
         else:
             core.step(self.now, happened)
             self._carry_out(node, core.take_effects())
@@ -322,6 +330,18 @@ class World:
                         self._note(f"{node.name}: {level} {event} {details}".rstrip())
                 case _:
                     _refuse(effect)
+
+    def _note_held(self, node: Node, core: BrokerCore) -> None:
+        """Tell what a broker holds since this step, and what it does not hold any more."""
+        before, node.held = node.held, {}
+        for held in core.publications.describe_held(self.now):
+            name = f"{held['publisher']}:{held['number']}"
+            is_new = name not in before
+            node.held[name] = before.pop(name, self.now)
+            if is_new:
+                self._note(f"{node.name}: {describe_held(held)}")
+        for name, since in before.items():
+            self._note(f"{node.name}: settles {name}, held for {1000 * (self.now - since):.3f} ms")
 
     def _fire(self, node: Node, timer: int) -> None:
         if timer == node.timer:

@@ -64,6 +64,7 @@ def welcome() -> Welcome:
         ordering="fifo",
         policy="filter",
         delta=1,
+        detection="fast",
         resumed=False,
         received=0,
     )

@@ -106,7 +106,7 @@ def _forgets_a_hop(patch: pytest.MonkeyPatch) -> None:
         route = compute(self, source, content)
         return NOWHERE if len(route.down) == 2 else route
 
-    patch.setattr(Publications, "_compute_route", short)
+    patch.setattr(Publications, "compute_route", short)
 
 
 def _delivers_what_nobody_asked_for(patch: pytest.MonkeyPatch) -> None:
