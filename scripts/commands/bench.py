@@ -11,6 +11,7 @@ MEASUREMENTS: Final = {
     "match": "The matching index, compared with a scan of all subscriptions.",
     "audit": "The audit of generated histories: time, memory, growth.",
     "overlay": "Brokers over TCP, compared with a relay that parses nothing.",
+    "order": "The orderings: delays, messages and throughput, beside one another.",
 }
 
 
