@@ -273,6 +273,10 @@ class Publish:
     frame: bytes | None = attrs.field(default=None, eq=False, repr=False)
     """The bytes it came in as, to be passed on as they are."""
 
+    def with_flags(self, flags: int) -> "Publish":
+        """Return the same publication with other flags, to be encoded anew."""
+        return Publish(self.publisher, self.incarnation, self.seq, flags, self.content, self.body)
+
 
 @attrs.frozen
 class Settled:

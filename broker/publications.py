@@ -129,7 +129,7 @@ class Publications:
         flags = publication.flags
         is_awaited = flags & Flag.AWAITED != 0
         if is_awaited:
-            publication = attrs.evolve(publication, flags=flags & ~Flag.AWAITED, frame=None)
+            publication = publication.with_flags(flags & ~Flag.AWAITED)
         arrival = Arrival(
             publication,
             1 + len(route.down),
@@ -533,7 +533,7 @@ def _for_parent(arrival: Arrival) -> Message:
     publication = arrival.publication
     if not arrival.waits or not isinstance(publication, Publish):
         return publication
-    return attrs.evolve(publication, flags=publication.flags | Flag.AWAITED, frame=None)
+    return publication.with_flags(publication.flags | Flag.AWAITED)
 
 
 def _require_publishable(source: Below, publication: Publish, route: Route) -> None:

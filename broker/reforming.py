@@ -231,11 +231,12 @@ class Reforming:
 
     def _missing(self, gap: _Gap) -> list[NodeId]:
         """Who stands next to the gap and has not come yet."""
-        here = self._core.node
+        around = dict.fromkeys(self._core.neighbourhood.boundary(self._region(gap)))
+        around |= dict.fromkeys(gap.orphans)
         return [
             node
-            for node in self._core.neighbourhood.boundary(self._region(gap))
-            if node != here
+            for node in around
+            if node != self._core.node
             and node not in gap.lost
             and not (node in gap.orphans and gap.orphans[node].is_complete)
         ]
@@ -477,7 +478,9 @@ class Reforming:
             missing = self._missing(gap)
             if core.now >= gap.deadline_of_clients:
                 gap.deadline_of_clients = gap.deadline
-                gap.lost.update(node for node in missing if not self._is_broker(node))
+                for node in missing:
+                    if not self._is_broker(node):
+                        self._lose(gap, node, "did not come to the hub in time")
                 self._close_gap_if_possible(gap)
             elif core.now >= gap.deadline:
                 self._give_up_waiting(gap, missing)
@@ -497,8 +500,15 @@ class Reforming:
             if place is not None and self._is_broker(node):
                 self.suspect(Life(node, place.incarnation), "did not come to the hub")
             else:
-                gap.lost.add(node)
+                self._lose(gap, node, "did not come to the hub")
         self.review()
+
+    def _lose(self, gap: _Gap, node: NodeId, reason: str) -> None:
+        """Go on without a client."""
+        gap.lost.add(node)
+        orphan = gap.orphans.pop(node, None)
+        if orphan is not None:
+            self._core.hang_up(orphan.neighbour, GoodbyeCode.LEFT, reason)
 
     def _is_broker(self, node: NodeId) -> bool:
         place = self._core.neighbourhood.place_of(node)

@@ -6,8 +6,12 @@ root, is sent on at once under every ordering; what differs is when it is settle
 """
 
 import enum
+import heapq
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
+
+import attrs
 
 from routing.ids import NodeId
 
@@ -51,6 +55,7 @@ class Arriving(Protocol):
 
 
 Arrival = TypeVar("Arrival", bound=Arriving)
+Key = TypeVar("Key", NodeId, int)
 
 
 class Ordering(Protocol[Arrival]):
@@ -154,63 +159,46 @@ class Pairwise(Generic[Arrival]):
 
     def __init__(self) -> None:
         """Begin with nothing held."""
-        self._held: dict[int, Arrival] = {}
-        self._free_to_go = 0
-        """How many of the held ones wait for nobody but the earlier ones that block them."""
+        self._held: dict[int, _Held[Arrival]] = {}
+        """By the identity of the arrival, in the order of arrival."""
+        self._places = itertools.count()
+        # Of those that block one another, all but the first are blocked; so a new arrival that
+        # any of them blocks need only wait for the last.
+        self._last_of_publisher: dict[NodeId, _Held[Arrival]] = {}
+        self._last_from_hop: dict[NodeId, dict[int, _Held[Arrival]]] = {}
+        """By subscribers."""
+        self._last_to_climb: dict[int, _Held[Arrival]] = {}
+        """By subscribers."""
 
     @property
     def held(self) -> Collection[Arrival]:
         """The publications that are not settled yet, in the order of their arrival."""
-        return self._held.values()
+        return [held.arrival for held in self._held.values()]
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         """Settle what comes from above at once, and what comes from below in its turn."""
         if arrival.descends or not (arrival.waits or self._held):
             return (arrival,)
-        self._held[id(arrival)] = arrival
-        if arrival.waits:
-            return ()
-        self._free_to_go += 1
-        return self._release()
+        blockers = self._last_blockers(arrival) if self._held else {}
+        if not (arrival.waits or blockers):
+            return (arrival,)
+        hop, subscribers = arrival.hop, arrival.subscribers
+        held = _Held(arrival, hop, subscribers, next(self._places), len(blockers))
+        for blocker in blockers.values():
+            blocker.blocks.append(held)
+        self._held[id(arrival)] = held
+        self._last_of_publisher[arrival.publisher] = held
+        if subscribers:
+            self._last_from_hop.setdefault(hop, {})[subscribers] = held
+            if arrival.climbs:
+                self._last_to_climb[subscribers] = held
+        return ()
 
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """The parent has settled it: this broker may, and then perhaps others behind it."""
         arrival.waits = False
-        first = next(iter(self._held))
-        if first == id(arrival) and not self._free_to_go:
-            del self._held[first]
-            return (arrival,)
-        self._free_to_go += 1
-        return self._release()
-
-    def take_out(self, arrival: Arrival) -> None:
-        """It is settled now in any case; those behind it will be told likewise."""
-        if self._held.pop(id(arrival), None) is not None:
-            self._free_to_go = sum(not held.waits for held in self._held.values())
-
-    def _release(self) -> list[Arrival]:
-        """Settle whatever neither waits nor is blocked by an earlier one that stays."""
-        released = []
-        publishers: set[NodeId] = set()
-        climbing = 0
-        by_hop: dict[NodeId, int] = {}
-        for arrival in list(self._held.values()):
-            subscribers, hop = arrival.subscribers, arrival.hop
-            is_blocked = (
-                arrival.publisher in publishers
-                or subscribers & by_hop.get(hop, 0)
-                or (arrival.climbs and subscribers & climbing)
-            )
-            if not arrival.waits and not is_blocked:
-                del self._held[id(arrival)]
-                self._free_to_go -= 1
-                released.append(arrival)
-                continue
-            publishers.add(arrival.publisher)
-            by_hop[hop] = by_hop.get(hop, 0) | subscribers
-            if arrival.climbs:
-                climbing |= subscribers
-        return released
+        held = self._held[id(arrival)]
+        return () if held.blockers else self._settle(held)
 
     def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
         """The earlier ones that it must not pass, by the rule above, one by one."""
@@ -224,6 +212,74 @@ class Pairwise(Generic[Arrival]):
             elif is_same_way and earlier.subscribers & arrival.subscribers:
                 blockers.append((earlier, Cause.SUBSCRIBERS))
         return blockers
+
+    def take_out(self, arrival: Arrival) -> None:
+        """It is settled now in any case; those behind it will be told likewise."""
+        held = self._held.get(id(arrival))
+        if held is not None:
+            self._forget(held)
+            for blocked in held.blocks:
+                blocked.blockers -= 1
+
+    def _last_blockers(self, arrival: Arrival) -> dict[int, "_Held[Arrival]"]:
+        """Which held publications block this one, by their places; the last of each kind."""
+        blockers = []
+        if arrival.publisher in self._last_of_publisher:
+            blockers.append(self._last_of_publisher[arrival.publisher])
+        subscribers = arrival.subscribers
+        for theirs, held in self._last_from_hop.get(arrival.hop, {}).items():
+            if theirs & subscribers:
+                blockers.append(held)
+        if arrival.climbs:
+            for theirs, held in self._last_to_climb.items():
+                if theirs & subscribers:
+                    blockers.append(held)
+        return {held.place: held for held in blockers}
+
+    def _settle(self, first: "_Held[Arrival]") -> list[Arrival]:
+        """Settle one, and whatever then neither waits nor is blocked, in the order of arrival."""
+        settled = []
+        ready = [(first.place, first)]
+        while ready:
+            _, held = heapq.heappop(ready)
+            self._forget(held)
+            settled.append(held.arrival)
+            for blocked in held.blocks:
+                blocked.blockers -= 1
+                if not (blocked.blockers or blocked.arrival.waits):
+                    heapq.heappush(ready, (blocked.place, blocked))
+        return settled
+
+    def _forget(self, held: "_Held[Arrival]") -> None:
+        del self._held[id(held.arrival)]
+        _drop(self._last_of_publisher, held.arrival.publisher, held)
+        from_hop = self._last_from_hop.get(held.hop, {})
+        _drop(from_hop, held.subscribers, held)
+        if not from_hop:
+            self._last_from_hop.pop(held.hop, None)
+        _drop(self._last_to_climb, held.subscribers, held)
+
+
+@attrs.define(eq=False)
+class _Held(Generic[Arrival]):
+    """A publication that is not settled, and how it is bound up with others."""
+
+    arrival: Arrival
+    hop: NodeId
+    subscribers: int
+    """Both as they were when it arrived, whatever becomes of its source."""
+    place: int
+    """In the order of arrival."""
+    blockers: int
+    """Earlier ones that have to be settled first."""
+    blocks: list["_Held[Arrival]"] = attrs.field(factory=list)
+    """Later ones that have to wait for this one."""
+
+
+def _drop(last: dict[Key, _Held[Arrival]], key: Key, held: _Held[Arrival]) -> None:
+    """Forget that this is the last one, if it is."""
+    if last.get(key) is held:
+        del last[key]
 
 
 ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]

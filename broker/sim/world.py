@@ -65,13 +65,13 @@ SIMULATED_LIMITS: Final = Limits(
 
 
 @attrs.define(eq=False)
-class _End:
+class End:
     """One end of a link: what its node knows it by, and what travels towards it."""
 
     link: LinkId
     node: "Node"
     delay: float
-    peer: "_End | None" = None
+    peer: "End | None" = None
     is_open: bool = True
     last_arrival: float = 0.0
 
@@ -128,7 +128,7 @@ class World:
         self._run = run
         self._delay_s = delay_s
         self._jitter = jitter
-        self._ends: dict[LinkId, _End] = {}
+        self._ends: dict[LinkId, End] = {}
         self._link_numbers = itertools.count(1)
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._event_numbers = itertools.count()
@@ -354,8 +354,8 @@ class World:
         if found is None or found.stopped is not None or node.name in self.off_the_net:
             self._tell(node, LinkFailed(address, "connection refused"))
             return
-        here = _End(LinkId(next(self._link_numbers)), node, delay)
-        there = _End(LinkId(next(self._link_numbers)), found, delay, peer=here)
+        here = End(LinkId(next(self._link_numbers)), node, delay)
+        there = End(LinkId(next(self._link_numbers)), found, delay, peer=here)
         here.peer = there
         self._ends[here.link], self._ends[there.link] = here, there
         self._tell(found, LinkOpened(there.link))
@@ -373,7 +373,7 @@ class World:
         peer.last_arrival = arrival
         self.at(arrival, self._arrive, peer, message, end.node.name)
 
-    def _arrive(self, end: _End, message: Message, sender: NodeId) -> None:
+    def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
         if not end.is_open:
             return
         if self._is_traced:
@@ -407,12 +407,12 @@ class World:
             arrival = max(self.now + peer.delay, peer.last_arrival)
             self.at(arrival, self._hear_of_close, peer)
 
-    def _hear_of_close(self, end: _End) -> None:
+    def _hear_of_close(self, end: End) -> None:
         if end.is_open:
             self._forget(end)
             self._tell(end.node, LinkClosed(end.link, "closed by the other side"))
 
-    def _forget(self, end: _End) -> None:
+    def _forget(self, end: End) -> None:
         end.is_open = False
         self._ends.pop(end.link, None)
 

@@ -27,7 +27,7 @@ from broker.inputs import LinkId
 from broker.messages import Message
 from broker.sim.small_systems import FORK, LINE, PAIR, Tree
 from broker.sim.trace_text import describe_message
-from broker.sim.world import World, _End
+from broker.sim.world import End, World
 from faulttol.guarantees import check
 from routing.conflicts import DETECTIONS
 from routing.ids import NodeId, SubscriptionId
@@ -52,7 +52,7 @@ class SteppedWorld(World):
 
     def __init__(self) -> None:
         super().__init__(0, delay_s=(0.0, 0.0))
-        self._ways: dict[LinkId, deque[tuple[_End, Message, NodeId]]] = {}
+        self._ways: dict[LinkId, deque[tuple[End, Message, NodeId]]] = {}
         """What is on its way, by the link at whose end it arrives."""
 
     def _send(self, link: LinkId, message: Message) -> None:
