@@ -469,10 +469,13 @@ class ClientCore:
 
     def _on_goodbye(self, code: GoodbyeCode, reason: str) -> None:
         match code:
-            case GoodbyeCode.STRANDED if self._hub is not None:
-                assert self.neighbourhood is not None
-                self.neighbourhood.remove(self._hub)
-                self._find_hub()
+            case GoodbyeCode.STRANDED if self._session is not None and not self._is_alone:
+                if self._hub is not None:
+                    assert self.neighbourhood is not None
+                    self.neighbourhood.remove(self._hub)
+                    self._find_hub()
+                else:
+                    self._on_broker_failed()
                 self._hang_up(reason)
             case GoodbyeCode.SHUTTING_DOWN if self._link_state is LinkState.TO_PARENT:
                 self._outbox.log(
@@ -490,6 +493,17 @@ class ClientCore:
         self._lose_link(reason)
 
     def _on_welcome(self, welcome: Welcome) -> None:
+        if (
+            welcome.node == self.broker
+            and welcome.incarnation != self._session
+            and self._hub is None
+            and self._may_move
+            and not self._is_alone
+        ):
+            self._on_broker_failed()
+            if not self._is_alone:
+                self._hang_up(f"{welcome.node} has been restarted")
+                return
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
         self.broker = welcome.node

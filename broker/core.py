@@ -17,6 +17,7 @@ from broker.effects import (
     Effect,
     Level,
     OpenLink,
+    RememberLinks,
     SendMessage,
     Stop,
 )
@@ -112,6 +113,7 @@ class BrokerCore:
         address: str = "",
         join: str | None = None,
         fallbacks: Sequence[str] = (),
+        remembered: Sequence[TopologyLink] = (),
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
@@ -120,7 +122,8 @@ class BrokerCore:
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
 
-        If nobody is there to join, any of `fallbacks` will do.
+        If nobody is there to join, any of `fallbacks` will do. With the links that an earlier
+        incarnation remembered, it recovers: it joins whoever is left of those.
         """
         self.node = node
         self.incarnation = incarnation
@@ -159,8 +162,16 @@ class BrokerCore:
         """Whether its parent failed and nobody could take its place."""
         self._is_stranded = False
         """Whether its join point failed before it had joined."""
-        self._candidates = [] if join is None else [join, *fallbacks]
-        """Where to look for a parent, for a broker that was cut off."""
+        self._recovers = _places_in(remembered, self.node)
+        self._was_root = any(link.is_root and link.child == node for link in remembered)
+        self._refused = 0
+        """How many of those it asked in a row had no place for it."""
+        self._candidates = list(dict.fromkeys([*self._recovers, *filter(None, [join]), *fallbacks]))
+        """Where to look for a parent."""
+        if self._recovers:
+            self._is_stranded = True
+            self._join = self._candidates[0]
+        self._links_remembered = -1
 
     def _adopt(self, ordering: str, policy: str, delta: int, detection: str) -> None:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
@@ -193,6 +204,8 @@ class BrokerCore:
         self.now = self._started_at = now
         self._ticked_at = now
         self._tick_at = now + self.limits.heartbeat_interval_s
+        if self._recovers:
+            self.outbox.record("recovering", about=self.node, members=[], millis=0)
         if self._join is None:
             self.neighbourhood.add(self.new_own_link(None))
             self._become_ready()
@@ -227,6 +240,9 @@ class BrokerCore:
 
     def _end_step(self) -> list[Effect]:
         """Do what is done once per step, however much came in."""
+        if self._links_remembered != self.neighbourhood.version and self.is_ready:
+            self._links_remembered = self.neighbourhood.version
+            self.outbox.add(RememberLinks(self.neighbourhood.between_brokers()))
         self.publications.flush(self.now)
         if self._drain_until is not None and not self._has_stopped:
             self._stop_if_drained()
@@ -293,6 +309,12 @@ class BrokerCore:
     def _state_name(self) -> str:
         if self._has_stopped:
             return "stopped"
+        if self._recovers and not self.is_ready:
+            return "recovering"
+        if self._is_cut_off:
+            return "cut off"
+        if self.reforming.is_busy:
+            return "re-forming"
         if self._drain_until is not None:
             return "stopping"
         if not self.is_ready:
@@ -329,7 +351,8 @@ class BrokerCore:
         else:
             self.outbox.log(Level.WARNING, "join point not reached", address=dialled, reason=reason)
             self._try_next_candidate()
-            self._redial_later()
+            if not self.is_ready or self._is_cut_off:
+                self._redial_later()
 
     def _on_link_opened(self, link_id: LinkId, dialled: str) -> None:
         if dialled and self.reforming.is_visit(dialled):
@@ -520,11 +543,14 @@ class BrokerCore:
             if neighbour is not None:
                 self._detach(neighbour)
             elif link.state is LinkState.AWAITING_WELCOME:
-                if self.reforming.is_seeking and code is GoodbyeCode.STRANDED:
+                if code is GoodbyeCode.STRANDED and self.reforming.is_seeking:
                     self.reforming.on_stranded()
+                elif code is GoodbyeCode.STRANDED and self.neighbours.parent is not None:
+                    self._on_parent_restarted()
                 else:
                     self._try_next_candidate()
-                    self._redial_later()
+                    if not self.is_ready or self._is_cut_off:
+                        self._redial_later()
 
     # --- greetings --------------------------------------------------------------------------
 
@@ -539,11 +565,17 @@ class BrokerCore:
             self._close(link, GoodbyeCode.SHUTTING_DOWN, f"{self.node} is stopping")
         elif self.neighbourhood.has_failed(Life(hello.node, hello.incarnation)):
             self._close(link, GoodbyeCode.FENCED, f"{hello.node} was taken for failed")
-        elif self._is_stranded and (hello.failed or hello.kind is NodeKind.BROKER):
+        elif self._is_stranded and (
+            hello.failed or hello.kind is NodeKind.BROKER or hello.peer == self.node
+        ):
             self._close(link, GoodbyeCode.STRANDED, f"{self.node} looks for a join point itself")
         elif not self.is_ready:
             self._greetings.append((link.link, hello))
-        elif not self.reforming.on_hello(link.link, hello) and link.link in self._links:
+        elif not (
+            self.reforming.on_hello(link.link, hello)
+            or self.reforming.postpones(link.link, hello)
+            or link.link not in self._links
+        ):
             self._greet(link, hello)
 
     def greet_again(self, link_id: LinkId, hello: Hello) -> None:
@@ -564,10 +596,6 @@ class BrokerCore:
                 link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
-        if hello.kind is NodeKind.BROKER and self._is_cut_off:
-            reason = f"{self.node} is cut off itself"
-            self._close(link, GoodbyeCode.STRANDED, reason)
-            return
         if known is not None and hello.incarnation > known.incarnation:
             self.drop(known, f"replaced by incarnation {hello.incarnation}")
         elif known is not None and (known.incarnation, self.node, self.incarnation) == (
@@ -583,6 +611,10 @@ class BrokerCore:
         elif known is not None:
             reason = f"the name {hello.node} is taken by incarnation {known.incarnation}"
             self._close(link, GoodbyeCode.REFUSED, reason)
+            return
+        if hello.kind is NodeKind.BROKER and self._is_cut_off:
+            reason = f"{self.node} is cut off itself"
+            self._close(link, GoodbyeCode.STRANDED, reason)
             return
         self.reforming.give_up_on(hello.node)
         newcomer = Below(
@@ -651,15 +683,21 @@ class BrokerCore:
             parent.node, parent.incarnation = welcome.node, welcome.incarnation
             self._attach(link, parent)
             self.reforming.attach(parent)
+        elif welcome.node == parent.node and welcome.incarnation != parent.incarnation:
+            self._close(link, GoodbyeCode.LEFT, "this is not the parent that was")
+            self._on_parent_restarted()
         else:
-            # A parent that was restarted, or a hub that does not know this branch.
-            self.reforming.suspect(
-                Life(parent.node, parent.incarnation), f"{welcome.node} knows nothing of us"
-            )
-            if self.neighbours.parent is not None:
-                self.cut_off(f"{welcome.node} knows nothing of this branch any more")
+            # A hub that does not know this branch.
+            self.cut_off(f"{welcome.node} knows nothing of this branch any more")
             self._redial_at = None
             self._rejoin_at(link, welcome)
+
+    def _on_parent_restarted(self) -> None:
+        """Another incarnation answers where the parent was."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        self.reforming.suspect(Life(parent.node, parent.incarnation), "it has been restarted")
+        self.reforming.review()
 
     # --- joining and leaving ----------------------------------------------------------------
 
@@ -720,7 +758,7 @@ class BrokerCore:
         self._is_stranded = False
         self.outbox.add(BecomeReady())
         self.outbox.record(
-            "joined",
+            "operational" if self._recovers else "joined",
             about=self.node,
             members=list(self.neighbourhood.distances()),
             millis=round(1000 * (self.now - self._started_at), 3),
@@ -850,9 +888,9 @@ class BrokerCore:
 
     def join_instead(self, address: str) -> None:
         """Somebody in the tree offers a place to a broker that looks for one."""
-        if self._is_stranded and self.neighbours.parent is None and address:
-            if address not in self._candidates:
-                self._candidates.append(address)
+        is_looking = self._is_stranded and self.neighbours.parent is None
+        if is_looking and address not in ("", self._join):
+            self._candidates = list(dict.fromkeys([address, *self._candidates]))
             self.dial_parent(address)
 
     def _join_elsewhere(self, reason: str) -> None:
@@ -893,8 +931,8 @@ class BrokerCore:
                 "skipped",
                 publisher=publication.publisher,
                 seq=publication.seq,
-                node=self.node,
-                reason=reason,
+                subscriber=None,
+                reason=f"{self.node}: {reason}",
             )
         self.interests.forget(parent, self.now)
         self.requests.forget(parent, self.now)
@@ -906,11 +944,13 @@ class BrokerCore:
         """The brokers that are known and are not behind a child: nobody joins its own branch."""
         parent = self.neighbours.parent
         assert parent is not None
-        behind = {self.node}
-        queue = [child.node for child in self.neighbours.children()]
-        for node in queue:
-            behind.add(node)
-            queue.extend(link.child for link in self.neighbourhood if link.parent == node)
+        behind = [self.node, *(child.node for child in self.neighbours.children())]
+        for node in behind:
+            behind.extend(
+                link.child
+                for link in self.neighbourhood
+                if link.parent == node and link.child not in behind
+            )
         places = [
             self.neighbourhood.place_of(node)
             for node in self.neighbourhood.distances()
@@ -919,6 +959,15 @@ class BrokerCore:
         return [place.address for place in places if place is not None]
 
     def _try_next_candidate(self) -> None:
+        self._refused += 1
+        if self._was_root and self._refused > 2 * len(self._candidates):
+            # Whoever is left of the overlay looks for its root, and that is this broker.
+            self._was_root = False
+            self._join = None
+            self._redial_at = None
+            self.neighbourhood.add(self.new_own_link(None))
+            self._become_ready()
+            return
         if self.neighbours.parent is None and self._join in self._candidates:
             position = self._candidates.index(self._join)
             self._join = self._candidates[(position + 1) % len(self._candidates)]
@@ -1070,6 +1119,14 @@ class BrokerCore:
         self.outbox.log(Level.ERROR, "gave up", reason=reason)
         self._has_stopped = True
         self.outbox.add(Stop(reason))
+
+
+def _places_in(remembered: Sequence[TopologyLink], node: NodeId) -> list[str]:
+    """Where those listen whom a broker remembers, its own parent first."""
+    own = [link.parent_address for link in remembered if link.child == node and not link.is_root]
+    others = [link.address for link in remembered if link.child != node]
+    others += [link.parent_address for link in remembered if link.parent != node]
+    return list(dict.fromkeys([*own, *others]))
 
 
 _KIND_OF_PEER: Final = {

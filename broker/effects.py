@@ -8,6 +8,7 @@ import attrs
 
 from broker.inputs import LinkId
 from broker.messages import GoodbyeCode, Message, RefusalCode
+from faulttol.neighbourhood import TopologyLink
 from routing.ids import NodeId, OperationId, SubscriptionId
 from routing.values import Content
 
@@ -67,6 +68,13 @@ class WriteLog:
     level: Level
     event: str
     fields: Mapping[str, Any]
+
+
+@attrs.frozen
+class RememberLinks:
+    """Keep these on disk, in place of what was kept before: where to find others after a crash."""
+
+    links: tuple[TopologyLink, ...]
 
 
 @attrs.frozen
@@ -145,6 +153,7 @@ Effect = (
     | SetTimer
     | RecordHistory
     | WriteLog
+    | RememberLinks
     | BecomeReady
     | Stop
     | Deliver

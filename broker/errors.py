@@ -38,5 +38,9 @@ class ListenError(BrokerError, OSError):
     """The operating system does not let this node listen, such as at a port that is taken."""
 
 
+class StateError(BrokerError, ValueError):
+    """The file that a broker keeps across its restarts is not what it wrote."""
+
+
 class GaveUpError(BrokerError):
     """A broker cannot go on without a person, such as one that its join point refused."""

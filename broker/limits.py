@@ -61,10 +61,11 @@ class Limits:
     """From a connection to its greeting; a person typing into netcat is not a peer."""
     timeouts_per_tick: int = 250
     """Strangers closed in one heartbeat: thousands at once would hold up everybody else."""
-    heartbeat_interval_s: float = 1.0
+    heartbeat_interval_s: float = 0.5
     """Every link carries something at least this often."""
-    heartbeat_timeout_s: float = 10.0
-    """A link silent for so long is dead: ten heartbeats, for machines that swap."""
+    heartbeat_timeout_s: float = 3.0
+    """A link silent for so long is dead, and a broker behind it is taken for failed: six
+    heartbeats, for machines that swap. (A broker that is killed is noticed at once.)"""
     stall_timeout_s: float = 10.0
     """A client that confirms nothing of what it was sent for so long is isolated."""
     redial_first_s: float = 0.05

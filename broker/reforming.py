@@ -71,6 +71,8 @@ class Reforming:
         """By the direction of the failed neighbour."""
         self._visits: dict[str, Life] = {}
         """Whom this broker dials, to see whether it lives, and to tell who does not."""
+        self._returning: list[tuple[LinkId, Hello, float]] = []
+        """Greetings of brokers of which an earlier incarnation has failed, and since when."""
         self._doubted: list[tuple[LinkId, Hello]] = []
         """Greetings of clients whose broker has failed, they say."""
         self._sought: Place | None = None
@@ -117,6 +119,7 @@ class Reforming:
         for gap in list(self._gaps.values()):
             self._close_gap_if_possible(gap)
         self._answer_doubted()
+        self._answer_returning()
 
     def _is_dead(self, neighbour: Neighbour) -> bool:
         life = Life(neighbour.node, neighbour.incarnation)
@@ -283,6 +286,28 @@ class Reforming:
         gap.orphans[hello.node] = Orphan(neighbour)
         return neighbour
 
+    def postpones(self, link: LinkId, hello: Hello) -> bool:
+        """Whether a broker that is back has to wait until the tree does without what it was."""
+        core = self._core
+        place = core.neighbourhood.place_of(hello.node)
+        if core.delta == 0 or place is None or place.incarnation >= hello.incarnation:
+            return False
+        self._returning.append((link, hello, core.now))
+        self.suspect(Life(hello.node, place.incarnation), "it has been restarted")
+        self.review()
+        return True
+
+    def _answer_returning(self) -> None:
+        """Greet those who are back and whom nobody takes for what they were any more."""
+        core = self._core
+        returning, self._returning = self._returning, []
+        for link, hello, since in returning:
+            is_over = core.now - since > PATIENCE * core.limits.heartbeat_timeout_s
+            if core.neighbourhood.place_of(hello.node) is None or is_over:
+                core.greet_again(link, hello)
+            else:
+                self._returning.append((link, hello, since))
+
     def give_up_on(self, node: NodeId) -> None:
         """Somebody who stood next to a gap has begun anew, and brings nothing along."""
         for gap in self._gaps.values():
@@ -321,6 +346,8 @@ class Reforming:
 
     def _close_gap_if_possible(self, gap: _Gap) -> None:
         core = self._core
+        if self._gaps.get(gap.dead.hop) is not gap:
+            return  # it has been closed on the way
         region = self._region(gap)
         if len(region) > core.delta:
             self._abandon(gap, f"{len(region)} brokers failed, δ is {core.delta}")
@@ -337,6 +364,7 @@ class Reforming:
             core.cut_off(reason)
         else:
             core.drop(gap.dead, reason)
+        self._answer_returning()
 
     def _close(self, gap: _Gap, region: list[NodeId]) -> None:
         """Everybody is there: the tree becomes whole."""
@@ -380,6 +408,7 @@ class Reforming:
         for orphan in orphans:
             for message in orphan.said:
                 core.hear(orphan.neighbour, message)
+        self._answer_returning()
 
     # --- telling others -------------------------------------------------------------------------
 
@@ -476,14 +505,14 @@ class Reforming:
             if gap.dead.hop not in self._gaps:
                 continue
             missing = self._missing(gap)
-            if core.now >= gap.deadline_of_clients:
+            if core.now >= gap.deadline:
+                self._give_up_waiting(gap, missing)
+            elif core.now >= gap.deadline_of_clients:
                 gap.deadline_of_clients = gap.deadline
                 for node in missing:
                     if not self._is_broker(node):
                         self._lose(gap, node, "did not come to the hub in time")
                 self._close_gap_if_possible(gap)
-            elif core.now >= gap.deadline:
-                self._give_up_waiting(gap, missing)
             elif core.now >= gap.visit_at:
                 gap.visit_at = core.now + core.limits.redial_last_s
                 for node in missing:

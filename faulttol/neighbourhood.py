@@ -77,6 +77,8 @@ class Neighbourhood:
         self._buried: dict[NodeId, int] = {}
         """The last incarnation of each node that has failed."""
         self._closed: dict[NodeId, None] = {}
+        self.version = 0
+        """Goes up with every link between brokers that is learnt or forgotten."""
 
     def __iter__(self) -> Iterator[TopologyLink]:
         """Every known link, in the order in which they became known."""
@@ -100,6 +102,7 @@ class Neighbourhood:
         if known is not None:
             self._cut(known)
         self._link_of_child[link.child] = link
+        self.version += link.kind == "broker"
         self._adjacent.setdefault(link.child, {})
         if not link.is_root:
             self._adjacent[link.child][link.parent] = None
@@ -121,6 +124,7 @@ class Neighbourhood:
 
     def _cut(self, link: TopologyLink) -> None:
         del self._link_of_child[link.child]
+        self.version += link.kind == "broker"
         for one, other in ((link.child, link.parent), (link.parent, link.child)):
             neighbours = self._adjacent.get(one, {})
             neighbours.pop(other, None)
@@ -182,6 +186,10 @@ class Neighbourhood:
             and link.parent in near
             and not (brokers_only and link.kind != "broker")
         )
+
+    def between_brokers(self) -> tuple[TopologyLink, ...]:
+        """What a broker has to know again when it has been restarted."""
+        return tuple(link for link in self._link_of_child.values() if link.kind == "broker")
 
     # --- nodes that have failed ---------------------------------------------------------------
 
@@ -272,11 +280,13 @@ class Neighbourhood:
         known = len(self._closed)
         self._closed.update(dict.fromkeys(region))
         for node in region:
-            for other in list(self._adjacent.get(node, ())):
-                if self.parent_of(other) == node:
-                    self._cut(self._link_of_child[other])
-            link = self._link_of_child.get(node)
-            if link is not None:
-                self._cut(link)
+            buried = self._buried.get(node, 0)  # a later incarnation may be back already
+            for other in (node, *self._adjacent.get(node, ())):
+                link = self._link_of_child.get(other)
+                if link is None:
+                    continue
+                is_itself = other == node and link.incarnation <= buried
+                if is_itself or (link.parent == node and link.parent_incarnation <= buried):
+                    self._cut(link)
         self._forget_beyond(self.reach)
         return len(self._closed) > known

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from broker.core import BrokerCore
-from broker.effects import BecomeReady, Level, Stop
+from broker.effects import BecomeReady, Level, RememberLinks, Stop
 from broker.errors import GaveUpError
 from broker.inputs import ShutdownRequested
 from broker.limits import DEFAULT_LIMITS, Limits
@@ -22,6 +22,7 @@ from broker.net.driver import Driver
 from broker.net.http_endpoint import Page, serve_pages
 from broker.net.listener import accept_connections, listen, raise_open_files_limit
 from broker.net.logs import Log, LogWriter
+from broker.net.memory import Memory, recall
 from broker.net.metrics import CONTENT_TYPE, BrokerMetrics
 from faulttol.history import History, HistoryWriter
 from routing.conflicts import FAST
@@ -50,6 +51,8 @@ class BrokerSettings:
     detection: str = FAST
     metrics: str | None = None
     """Where to answer HTTP requests for `/metrics` and `/status`."""
+    state: Path | None = None
+    """The file that keeps what this broker has to know again after a crash."""
     run_dir: Path | None = None
     """The run directory to write a history to, under `run_id`."""
     run_id: str = ""
@@ -80,12 +83,13 @@ async def serve_broker(
     `GaveUpError` says why it stopped if nobody had told it to.
     """
     raise_open_files_limit()
+    later = recall(settings.state).incarnation + 1
+    settings = attrs.evolve(settings, incarnation=max(settings.incarnation, later))
     with contextlib.ExitStack() as stack:
         if shutdown is None:
             # First of all: whoever starts a broker may stop it at any moment.
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
         log = stack.enter_context(_log(settings))
-        history = stack.enter_context(_history(settings))
         listening = stack.enter_context(
             await listen(settings.listen, allow_remote=settings.allow_remote)
         )
@@ -94,23 +98,29 @@ async def serve_broker(
             pages_listening = stack.enter_context(
                 await listen(settings.metrics, allow_remote=settings.allow_remote)
             )
-        broker = _Broker(settings, name_of(listening), log, history)
-
-        async with trio.open_nursery() as nursery:
-            await nursery.start(broker.run, nursery.cancel_scope)
-            nursery.start_soon(accept_connections, listening, broker.take, log)
-            if pages_listening is not None:
-                nursery.start_soon(serve_pages, pages_listening, broker.pages())
-            if shutdown is None:
-                nursery.start_soon(_stop_on_signals, broker, signals)
-            else:
-                nursery.start_soon(_stop_when_set, broker, shutdown)
-            task_status.started(
-                BrokerAddresses(
-                    broker=name_of(listening),
-                    metrics=name_of(pages_listening) if pages_listening else None,
-                )
-            )
+        addresses = BrokerAddresses(
+            broker=name_of(listening),
+            metrics=name_of(pages_listening) if pages_listening else None,
+        )
+        is_first, comes_back = True, True
+        while comes_back:
+            with _history(settings) as history:
+                broker = _Broker(settings, addresses.broker, log, history)
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(broker.run, nursery.cancel_scope)
+                    nursery.start_soon(accept_connections, listening, broker.take, log)
+                    if pages_listening is not None:
+                        nursery.start_soon(serve_pages, pages_listening, broker.pages())
+                    if shutdown is None:
+                        nursery.start_soon(_stop_on_signals, broker, signals)
+                    else:
+                        nursery.start_soon(_stop_when_set, broker, shutdown)
+                    if is_first:
+                        task_status.started(addresses)
+                        is_first = False
+            # Taken for failed by the others, it is nobody any more, and starts again as somebody.
+            comes_back = broker.comes_back
+            settings = attrs.evolve(settings, incarnation=settings.incarnation + 1)
     if broker.failure is not None:
         raise GaveUpError(broker.failure)
 
@@ -123,6 +133,9 @@ class _Broker:
     ) -> None:
         self.failure: str | None = None
         """Why it stopped without having been told to."""
+        self.comes_back = False
+        """Whether it is to start again, as a new incarnation."""
+        self._state = settings.state
         self._limits = settings.limits
         self._log = log
         self._is_told_to_stop = False
@@ -132,6 +145,7 @@ class _Broker:
             settings.incarnation,
             address=self._address,
             join=settings.join,
+            remembered=recall(settings.state).links,
             ordering=settings.ordering,
             policy=settings.policy,
             delta=settings.delta,
@@ -145,7 +159,11 @@ class _Broker:
             limits=settings.limits,
             log=log,
             history=history,
-            handlers={BecomeReady: self._on_ready, Stop: self._on_stop},
+            handlers={
+                BecomeReady: self._on_ready,
+                Stop: self._on_stop,
+                RememberLinks: self._on_remember,
+            },
             is_trunk=lambda link: self._core.kind_of(link) is NodeKind.BROKER,
             is_gated=lambda link: self._core.kind_of(link) is NodeKind.CLIENT,
         )
@@ -191,8 +209,13 @@ class _Broker:
         self._metrics.is_ready = True
         self._log(Level.INFO, "ready", {"address": self._address})
 
+    def _on_remember(self, effect: RememberLinks) -> None:
+        if self._state is not None:
+            Memory(self._core.incarnation, effect.links).write(self._state)
+
     def _on_stop(self, effect: Stop) -> None:
-        if not self._is_told_to_stop:
+        self.comes_back = effect.comes_back and not self._is_told_to_stop
+        if not (self._is_told_to_stop or self.comes_back):
             self.failure = effect.reason
         self._log(Level.INFO, "stopped", {"reason": effect.reason})
         self._driver.stop()

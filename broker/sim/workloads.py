@@ -40,8 +40,10 @@ class Workload:
     """How likely it is that one client is away for so long that its session is lost."""
     crashes: int = 0
     """Brokers that are killed, at most; never more than δ before the tree is whole again."""
-    freezes: float = 0.0
-    """How likely it is that a broker is frozen instead, for a while."""
+    recoveries: int = 0
+    """Of these, those that are started again, at most."""
+    is_limited: bool = True
+    """Whether no more than δ brokers fail before the tree is whole again."""
     duration_s: float = 0.6
     """Virtual time in which everything begins; it ends when it has ended."""
 
@@ -213,6 +215,7 @@ class RandomRun:
         self.random = world.random
         self.overlay = random_tree(workload.brokers, self.random.randrange(1 << 30))
         self.delta = delta
+        self.recoveries_left = workload.recoveries
         self.actors: list[_Actor] = []
         duration = workload.duration_s
         settings = {
@@ -274,11 +277,16 @@ class RandomRun:
     def _crash(self) -> None:
         """Kill a broker, unless that would be one too many at a time."""
         delta = self.delta
-        if len(self.unresolved()) >= delta:
+        if self.workload.is_limited and len(self.unresolved()) >= delta:
             return
         alive = [node for node in self.brokers_alive() if node.is_ready]
         if len(alive) > delta + 1:
-            self.world.crash(self.random.choice(alive).name)
+            victim = self.random.choice(alive).name
+            self.world.crash(victim)
+            if self.recoveries_left:
+                self.recoveries_left -= 1
+                pause = self.random.choice((0.0, 0.05, 1.0)) * self.random.random()
+                self.world.after(pause, self.world.restart, victim)
 
     def brokers_alive(self) -> list[Node]:
         """The brokers that have neither crashed nor stopped."""
@@ -298,7 +306,7 @@ class RandomRun:
             if isinstance(node.core, BrokerCore)
             and node.stopped is not None
             and any(node.name in neighbourhood for neighbourhood in known)
-        ]
+        ] + [node.name for node in alive if not node.is_ready and node.core.incarnation > 1]
 
     def _send_away(self) -> None:
         if self.actors:

@@ -26,6 +26,7 @@ from broker.effects import (
     OpenLink,
     RecordHistory,
     Refusal,
+    RememberLinks,
     ReportConfirmed,
     ReportSkipped,
     SendMessage,
@@ -48,6 +49,7 @@ from broker.limits import Limits
 from broker.messages import Message
 from broker.sim.trace_text import describe_delivery, describe_message
 from faulttol.history import MemoryHistory, Record
+from faulttol.neighbourhood import TopologyLink
 from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
@@ -83,6 +85,8 @@ class Node:
     name: NodeId
     core: BrokerCore | ClientCore
     history: MemoryHistory
+    disk: tuple[TopologyLink, ...] = ()
+    """What it will know again after a crash."""
     timer: int = 0
     """Which of its timers counts: the one set last."""
     is_ready: bool = False
@@ -141,6 +145,7 @@ class World:
         join: NodeId | None,
         *,
         fallbacks: Sequence[NodeId] = (),
+        remembered: Sequence[TopologyLink] = (),
         incarnation: int = 1,
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
@@ -154,6 +159,7 @@ class World:
             address=name,
             join=join,
             fallbacks=fallbacks,
+            remembered=remembered,
             ordering=ordering,
             policy=policy,
             delta=delta,
@@ -249,6 +255,27 @@ class World:
                 noticed = self.random.uniform(self.now, max(self.now, peer.last_arrival))
                 self.at(noticed + peer.delay, self._hear_of_close, peer)
 
+    def restart(self, name: NodeId) -> None:
+        """Start a broker again that has crashed, with what is on its disk."""
+        node = self.nodes[name]
+        core = node.core
+        assert isinstance(core, BrokerCore)
+        if node.stopped is None:
+            return
+        self._launcher.write(self.now, "restarted", about=name)
+        self._note(f"{name} is started again")
+        self.add_broker(
+            name,
+            None,
+            remembered=node.disk,
+            incarnation=core.incarnation + 1,
+            ordering=core.publications.ordering.name,
+            policy=core.interests.policy,
+            delta=core.delta,
+            detection=core.detection,
+        )
+        self.nodes[name].disk = node.disk
+
     def freeze(self, name: NodeId) -> None:
         """Stop a node where it is, as SIGSTOP does; connections stay as they are."""
         node = self.nodes[name]
@@ -315,13 +342,17 @@ class World:
                     outcome = node.outcomes.pop(operation, None)
                     if outcome is not None:
                         outcome(refusal)
+                case RememberLinks(links):
+                    node.disk = links
                 case BecomeReady():
                     node.is_ready = True
                     actions, node.on_ready = node.on_ready, []
                     for action in actions:
                         action()
-                case Stop(reason):
+                case Stop(reason, comes_back):
                     self._stop(node, reason)
+                    if comes_back:
+                        self.after(self._delay_s[1], self.restart, node.name)
                 case ReportConfirmed() | ReportSkipped():
                     pass
                 case WriteLog(level, event, fields):

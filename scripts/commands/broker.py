@@ -10,7 +10,7 @@ import click
 import trio
 
 from broker.effects import Level
-from broker.errors import AddressError, ListenError
+from broker.errors import AddressError, ListenError, StateError
 from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
@@ -75,6 +75,11 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 )
 @click.option("--allow-remote", is_flag=True, help="Listen at addresses other machines can reach.")
 @click.option(
+    "--state",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of its own, by which it finds the others again after a crash.",
+)
+@click.option(
     "--run-dir",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write a history into this run directory.",
@@ -113,6 +118,7 @@ def command(
     metrics: str | None,
     address: str | None,
     allow_remote: bool,
+    state: Path | None,
     run_dir: Path | None,
     run_id: str,
     incarnation: int,
@@ -140,6 +146,7 @@ def command(
         delta=delta,
         detection=detection,
         metrics=metrics,
+        state=state,
         run_dir=run_dir,
         run_id=run_id,
         log_file=log_file,
@@ -149,6 +156,8 @@ def command(
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         run_async(_serve, settings, as_json)
+    except StateError as error:
+        raise BadInputError(f"{error}; remove it, and the broker begins anew") from error
     except AddressError as error:
         hint = "; --allow-remote allows it" if "allowed" in str(error) else ""
         raise BadInputError(f"{error}{hint}") from error
