@@ -46,6 +46,8 @@ HISTORY_FOLDER: Final = "history"
 ORDERINGS: Final = ("none", "fifo", "pairwise", "sequencer", "published")
 """What a manifest may name as the ordering of its run."""
 
+TORN_LINE: Final = "torn last line, left out"
+
 Record = dict[str, Any]
 """One line of a history; see `HEADER` and `KINDS`."""
 
@@ -419,17 +421,23 @@ def _read_file(path: Path, name: str, problems: list[Problem]) -> list[Record]:
         lines.pop()
     for number, line in enumerate(lines, start=1):
         try:
-            record = _decode(line)
-            _check_fields(record, HEADER)
-            # A kind that is not known here has been added since; its fields are not ours to judge.
-            _check_fields(record, KINDS.get(record["kind"], ()))
+            record = decode_record(line)
         except HistoryError as error:
             is_tolerated = is_last_torn and number == len(lines)
-            text = "torn last line, left out" if is_tolerated else str(error)
+            text = TORN_LINE if is_tolerated else str(error)
             problems.append(Problem(name, number, text, is_tolerated))
         else:
             records.append(record)
     return records
+
+
+def decode_record(line: bytes) -> Record:
+    """Decode one line; `HistoryError` says why it is no record."""
+    record = _decode(line)
+    _check_fields(record, HEADER)
+    # A kind that is not known here has been added since; its fields are not ours to judge.
+    _check_fields(record, KINDS.get(record["kind"], ()))
+    return record
 
 
 def _decode(text: bytes) -> Record:

@@ -1,361 +1,503 @@
-"""The records of one run as columns, and what they leave open.
+"""What a run recorded, as columns, and what it leaves open: the publications to look at closely.
 
 Publications are numbered 0, 1, 2 ...; a set of them is an array with a truth value for each.
+Every question but that of pairwise order is about one subscriber at a time, so that the
+subscribers of a run may be spread over any number of `Deliveries`.
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final, Self
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from faulttol.history import HEADER, KINDS, Record
+from faulttol.audit.columns import Columns, Life, Lines, Names, Numbers, Truths
+from faulttol.audit.cycles import links_of
+from faulttol.audit.errors import UnsuitableHistoryError
+from faulttol.audit.times import CLASSES_PER_DECADE, SHORTEST_SECONDS, Times
+from faulttol.history import Record
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter
 from routing.values import Content
 
-Truths = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.float64]
 
-_ABOUT_PUBLICATIONS: Final = ("published", "confirmed", "skipped", "delivered")
-_VALUE_TYPES: Final = (str, int, float, bool)
-
-
-class UnsuitableEvidenceError(Exception):
-    """The history is not of the simple kind that columns can be judged by; the judge can read it.
-
-    Either it is not sound, or a subscription changed its meaning on the way.
-    """
+LINES_MAX: Final = 1 << 32
+"""Of one file. A row is the place of its file among all files times this, and its line."""
 
 
-@attrs.frozen(eq=False)
-class Evidence:
-    """The records of a run that is sound, arranged for questions about all of them at once."""
+def times_of(seconds: Seconds) -> Times:
+    """Sort durations into classes."""
+    if not seconds.size:
+        return Times()
+    decades = np.log10(np.maximum(seconds, SHORTEST_SECONDS) / SHORTEST_SECONDS)
+    classes = np.floor(decades * CLASSES_PER_DECADE).astype(np.int64)
+    numbers, counts = np.unique(classes, return_counts=True)
+    return Times(dict(zip(numbers.tolist(), counts.tolist(), strict=True)), float(seconds.max()))
 
-    rows: pd.DataFrame
-    """In the order in which `faulttol.history.read_run` would return them."""
-    published: pd.DataFrame
-    """A row for each publication by its number, null where it was never published."""
-    subscribed: pd.DataFrame
-    deliveries: pd.DataFrame
-    """With `is_held`, `asks_for_order` and `fits` about the subscriptions that they name."""
-    matching: dict[str, Truths]
-    """By the text of a filter, the contents that match."""
+
+@attrs.frozen(kw_only=True)
+class _Subscription:
+    """One subscription, from its confirmation to its withdrawal."""
+
+    client: str
+    name: str
+    filter: str
+    ordered: bool
+    since: float
+    until: float
+    row: int
+    end_row: float
+
+
+@attrs.define(eq=False, kw_only=True)
+class Publications:
+    """Everything that happened in a run but the deliveries."""
+
+    names: Names
+    first_rows: Mapping[Path, int]
+    """The row of the first line of each file."""
+    first_of: Numbers
+    """By the name of a publisher, the number of its first publication, which others follow."""
+    count_of: Numbers
+    at: Seconds
+    row: Numbers
+    ordered: Truths
+    crc: Numbers
+    content: Numbers
+    """The place in `contents`."""
+    contents: Sequence[Content]
+    """All that differ in their text."""
+    confirmed_at: Seconds
+    """Infinite where a publication was never confirmed."""
+    confirmations: tuple[Numbers, Numbers]
+    """Of which publication each is, and its row."""
+    records: Sequence[tuple[int, Record]]
+    """What is neither published nor confirmed, with its row."""
+    subscriptions: Sequence[_Subscription]
+    named: Mapping[tuple[str, str], _Subscription]
+    """By client and name; the first of those that a client repeated when it came back."""
+    torn_lines: int
+    unpublished: Names = attrs.field(factory=Names)
+    """Publisher and sequence number of what was delivered, or confirmed, and never published."""
+    _matching: dict[str, Truths] = attrs.field(factory=dict, init=False)
 
     @classmethod
-    def from_rows(cls, rows: pd.DataFrame, run: str) -> Self:
-        """Arrange the rows of one run."""
-        _require(not rows["is_doubtful"].any())
-        rows = _in_order(rows)
-        _require(bool((rows["run"] == run).all() and np.isfinite(rows["at"]).all()))
-        _require_counts(rows, "n", ["node", "incarnation"])
-        _require_counts(rows[rows["kind"] == "published"], "seq", ["publisher"])
-        _require_counts(rows[rows["kind"] == "delivered"], "position", ["subscriber"])
+    def of(cls, lines: Lines, lives: Mapping[Path, Life]) -> Self:
+        """Arrange the lines of all files of a run, whose lives may be more than these tell of."""
+        first_rows = _first_rows(lives)
+        published = _sorted_by("publisher", _in_rows(lines, "published", first_rows))
+        publisher, starts, counts = _groups(published["publisher"])
+        _require_counts(published["seq"], counts)
+        # One more than there are names now, for those that turn up in deliveries.
+        first_of = np.zeros(len(lines.names) + 1, np.int64)
+        count_of = np.zeros(len(lines.names) + 1, np.int64)
+        first_of[publisher], count_of[publisher] = starts, counts
+        content, texts = pd.factorize(published["content"])
+        things = lines.names.things
+        records = sorted(
+            (
+                (first_rows[lines.files[file]] + line, record)
+                for file, line, record in lines.records
+            ),
+            key=lambda numbered: numbered[0],
+        )
+        subscriptions = _subscriptions(records)
+        publications = cls(
+            names=lines.names,
+            first_rows=first_rows,
+            first_of=first_of,
+            count_of=count_of,
+            at=published["at"],
+            row=published["row"],
+            ordered=published["ordered"].astype(np.bool_),
+            crc=published["crc"],
+            content=content,
+            contents=[json.loads(things[text]) for text in texts],
+            confirmed_at=np.full(len(published["at"]), np.inf),
+            confirmations=(_none(), _none()),
+            records=records,
+            subscriptions=subscriptions,
+            named={(one.client, one.name): one for one in reversed(subscriptions)},
+            torn_lines=len(lines.problems),
+        )
+        publications._confirm(_in_rows(lines, "confirmed", first_rows))
+        return publications
 
-        rows["publication"] = _publication_numbers(rows)
-        count = int(rows["publication"].max()) + 1
-        published = rows[rows["kind"] == "published"].set_index("publication")
-        codes, texts = pd.factorize(published["content"])
-        contents = [_content(text) for text in texts]
-        published = published.assign(content_number=codes).reindex(range(count))
-        subscribed = _subscribed(rows)
-        matching = {
-            text: np.fromiter(map(_matches(text), contents), np.bool_, len(contents))
-            for text in subscribed["filter"].unique()
-        }
-        deliveries = rows[rows["kind"] == "delivered"].copy()
-        _look_up_subscriptions(deliveries, subscribed, published, matching)
-        return cls(rows, published, subscribed, deliveries, matching)
+    def _confirm(self, confirmed: Columns) -> None:
+        numbers = self.numbers(confirmed["publisher"], confirmed["seq"])
+        self.confirmations = numbers, confirmed["row"]
+        is_known = numbers < len(self)
+        # The first confirmation counts, and so is written last.
+        self.confirmed_at[numbers[is_known][::-1]] = confirmed["at"][is_known][::-1]
 
-    def figures(self) -> dict[str, int]:
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def count(self) -> int:
+        """How many there are with those that were never published."""
+        return len(self) + len(self.unpublished)
+
+    def numbers(self, publisher: Numbers, seq: Numbers) -> Numbers:
+        """Return the numbers of publications; those never published are given some, too."""
+        # Names that are new since then are no publishers': all of them stand for the last one.
+        known = np.minimum(publisher, len(self.count_of) - 1)
+        is_published = (seq >= 1) & (seq <= self.count_of[known])
+        numbers = self.first_of[known] + seq - 1
+        others = np.flatnonzero(~is_published)
+        if others.size:
+            pairs = pd.MultiIndex.from_arrays([publisher[others], seq[others]])
+            places, distinct = pd.factorize(pairs)
+            texts = self.names.things
+            new = (self.unpublished.number((texts[name], number)) for name, number in distinct)
+            numbers[others] = len(self) + np.fromiter(new, np.int64, len(distinct))[places]
+        return numbers
+
+    def subscriptions_by_client(self) -> dict[str, list[_Subscription]]:
+        """Return the subscriptions of each client."""
+        by_client: dict[str, list[_Subscription]] = {}
+        for subscription in self.subscriptions:
+            by_client.setdefault(subscription.client, []).append(subscription)
+        return by_client
+
+    def matching(self, text: str) -> Truths:
+        """Tell of each content whether it matches a filter, having asked once about each."""
+        if text not in self._matching:
+            try:
+                matches = parse_filter(text).matches
+            except FilterSyntaxError:
+                raise UnsuitableHistoryError("a filter that cannot be read") from None
+            self._matching[text] = np.fromiter(
+                map(matches, self.contents), np.bool_, len(self.contents)
+            )
+        return self._matching[text]
+
+    def to_be_judged(self, suspects: Truths) -> Truths:
+        """Return those that the judge has to know of to judge the suspects.
+
+        Every verdict is about the records of one publication, or two, and of no others. But who
+        is a client shows in the first publication of each, and when the run ended in the last.
+        """
+        chosen = suspects.copy()
+        chosen[self.first_of[self.count_of > 0]] = True
+        if len(self):
+            chosen[int(self.at.argmax())] = True
+        return chosen
+
+    def rows_about(self, chosen: Truths) -> Numbers:
+        """Return the rows in which these publications were published and confirmed."""
+        numbers, rows = self.confirmations
+        is_known = numbers < len(self)
+        of_known = rows[is_known][chosen[numbers[is_known]]]
+        return np.concatenate([self.row[chosen[: len(self)]], of_known])
+
+    def figures(self, deliveries: int, receivers: Collection[str]) -> dict[str, int]:
         """Count what the judge would count."""
-        kinds = self.rows["kind"]
-        published = self.published["kind"].notna()
-        confirmed = self.rows.loc[kinds == "confirmed", "publication"]
-        clients = self.rows.loc[kinds.isin(["subscribed", "unsubscribed"]), "client"]
-        return {
-            "records": len(self.rows),
-            "torn lines": 0,
-            "publishers": int(self.published["publisher"].nunique()),
-            "published": int(published.sum()),
-            "unstable": int((published & ~published.index.isin(confirmed)).sum()),
-            "subscribers": len(set(clients) | set(self.deliveries["subscriber"].unique())),
-            "subscriptions": len(self.subscribed),
-            "delivered": len(self.deliveries),
+        clients = {
+            record["client"]
+            for _, record in self.records
+            if record["kind"] in ("subscribed", "unsubscribed")
         }
+        confirmations, _ = self.confirmations
+        return {
+            "records": len(self.records) + len(self) + len(confirmations) + deliveries,
+            "torn lines": self.torn_lines,
+            "publishers": int((self.count_of > 0).sum()),
+            "published": len(self),
+            "unstable": int(np.isinf(self.confirmed_at).sum()),
+            "subscribers": len(clients.union(receivers)),
+            "subscriptions": len(self.subscriptions),
+            "delivered": deliveries,
+        }
+
+    def hold_times(self) -> Times:
+        """Return how long it took until each was confirmed: so long, nodes had to keep it."""
+        is_confirmed = np.isfinite(self.confirmed_at)
+        return times_of(self.confirmed_at[is_confirmed] - self.at[is_confirmed])
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Deliveries:
+    """All deliveries to some subscribers, one subscriber after the other, each in its order."""
+
+    publications: Publications
+    clients: Collection[str] | None
+    """Whom these deliveries are to; None for everybody."""
+    receivers: Sequence[str]
+    """Who delivered anything."""
+    subscriber: Numbers
+    publisher: Numbers
+    seq: Numbers
+    number: Numbers
+    """Of the publication."""
+    row: Numbers
+    at: Seconds
+    crc: Numbers
+    is_repeated: Truths
+    is_held: Truths
+    """Whether the subscriber had the subscriptions that are named."""
+    asks_for_order: Truths
+    fits: Truths
+    """Whether the publication was published, and matches the subscriptions that are named."""
+
+    @classmethod
+    def of(
+        cls, lines: Lines, publications: Publications, clients: Collection[str] | None = None
+    ) -> Self:
+        """Arrange the deliveries in these lines: all there are to these clients, or to anybody."""
+        delivered = _sorted_by("subscriber", _in_rows(lines, "delivered", publications.first_rows))
+        subscribers, _, counts = _groups(delivered["subscriber"])
+        _require_counts(delivered["position"], counts)
+        number = publications.numbers(delivered["publisher"], delivered["seq"])
+        pairs = pd.Series(delivered["subscriber"] * max(publications.count, 1) + number)
+        is_held, asks_for_order, fits = _look_up(delivered, number, lines, publications)
+        things = lines.names.things
+        receivers = [things[subscriber] for subscriber in subscribers]
+        _require(clients is None or set(receivers) <= set(clients))
+        return cls(
+            publications=publications,
+            clients=clients,
+            receivers=receivers,
+            subscriber=delivered["subscriber"],
+            publisher=delivered["publisher"],
+            seq=delivered["seq"],
+            number=number,
+            row=delivered["row"],
+            at=delivered["at"],
+            crc=delivered["crc"],
+            is_repeated=pairs.duplicated().to_numpy(),
+            is_held=is_held,
+            asks_for_order=asks_for_order,
+            fits=fits,
+        )
+
+    def __len__(self) -> int:
+        return len(self.number)
 
     def suspects(self, guarantees: Collection[str]) -> Truths:
         """Return the publications that may be part of a violation, or of an excuse."""
-        suspects = np.zeros(len(self.published), np.bool_)
+        suspects = np.zeros(self.publications.count, np.bool_)
         for name in guarantees:
             if name in _SCREENS:
                 for numbers in _SCREENS[name](self):
                     suspects[numbers] = True
         return suspects
 
-    def records_about(self, publications: Truths) -> Iterator[Record]:
-        """Return all that bears on these publications, as the records that they were.
+    def rows_about(self, chosen: Truths) -> Numbers:
+        """Return the rows in which these publications were delivered."""
+        return self.row[chosen[self.number]]
 
-        Every verdict is about the records of one publication, or two, and of no others. But who
-        is a client shows in the first publication of each, and when the run ended in the last.
-        """
-        publications = publications.copy()
-        first_ones = self.published["seq"] == 1
-        publications[first_ones.to_numpy()] = True
-        if first_ones.any():
-            publications[int(self.published["at"].argmax())] = True
-        numbers = self.rows["publication"].to_numpy()
-        is_kept = (numbers < 0) | publications[numbers]
-        return map(_record, self.rows[is_kept].to_dict("records"))
+    def latencies(self) -> Times:
+        """Return how long it took from each publication to each of its deliveries."""
+        is_published = self.number < len(self.publications)
+        published_at = self.publications.at[self.number[is_published]]
+        return times_of(self.at[is_published] - published_at)
 
-    def ordered_deliveries(self) -> pd.DataFrame:
-        """Return the first delivery of each publication to each subscriber that order is due to."""
-        deliveries = self.deliveries
-        is_unordered = (self.published["ordered"] == False).to_numpy()  # noqa: E712 - it may be null
-        is_due = deliveries["asks_for_order"] & ~is_unordered[deliveries["publication"]]
-        return deliveries[~self._is_repeated() & is_due]
+    def is_in_order(self) -> Truths:
+        """Tell which are the first of their publication for a subscriber that order is due to."""
+        ordered = np.append(self.publications.ordered, np.ones(self.publications.count, np.bool_))
+        return ~self.is_repeated & self.asks_for_order & ordered[self.number]
 
-    def _is_repeated(self) -> pd.Series:
-        return self.deliveries.duplicated(["subscriber", "publication"])
+    def links(self) -> tuple[Numbers, Numbers]:
+        """Link each publication to the one that the same subscriber delivered next in order."""
+        is_in_order = self.is_in_order()
+        return links_of(self.subscriber[is_in_order], self.number[is_in_order])
+
+    def first_at(self) -> Seconds:
+        """Return when each publication was first delivered to any of these subscribers."""
+        first_at = np.full(self.publications.count, np.inf)
+        np.minimum.at(first_at, self.number, self.at)
+        return first_at
 
     def duplicated(self) -> Iterator[Numbers]:
         """Suspect what one subscriber delivered twice."""
-        yield self.deliveries.loc[self._is_repeated(), "publication"].to_numpy()
+        yield self.number[self.is_repeated]
 
     def spurious(self) -> Iterator[Numbers]:
         """Suspect what was delivered without being published, asked for, or a match."""
-        deliveries = self.deliveries
-        is_wanted = deliveries["is_held"] & deliveries["fits"]
-        yield deliveries.loc[~is_wanted, "publication"].to_numpy()
+        yield self.number[~(self.is_held & self.fits)]
 
     def altered(self) -> Iterator[Numbers]:
         """Suspect what was delivered with another checksum than it was published with."""
-        numbers = self.deliveries["publication"].to_numpy()
-        is_same = self.published["crc"].to_numpy()[numbers] == self.deliveries["crc"].to_numpy()
-        yield numbers[~is_same]
-
-    def lost(self) -> Iterator[Numbers]:
-        """Suspect what matched a subscription in its time and was not delivered."""
-        at = self.published["at"].to_numpy()
-        is_published = self.published["kind"].notna().to_numpy()
-        content_numbers = self.published["content_number"].fillna(-1).to_numpy(np.int64)
-        matching = {
-            text: truths[content_numbers] & is_published
-            for text, truths in self.matching.items()
-            if is_published.any()
-        }
-        delivered = self.deliveries.groupby("subscriber")["publication"]
-        numbers_of = {name: numbers.to_numpy() for name, numbers in delivered}
-        none = np.zeros(0, np.int64)
-        for client, subscriptions in self.subscribed.groupby("client"):
-            is_missing = is_published.copy()
-            is_missing[numbers_of.get(client, none)] = False
-            for text, since, until in zip(
-                subscriptions["filter"], subscriptions["at"], subscriptions["until"], strict=True
-            ):
-                if text in matching:
-                    is_due = matching[text] & (since <= at) & (at <= until)
-                    yield np.flatnonzero(is_due & is_missing)
+        published = self.number[self.number < len(self.publications)]
+        crc = self.crc[self.number < len(self.publications)]
+        yield published[self.publications.crc[published] != crc]
 
     def against_publishers(self) -> Iterator[Numbers]:
         """Suspect what came after something that its publisher published later."""
-        deliveries = self.ordered_deliveries()
-        highest = deliveries.groupby(["subscriber", "publisher"])["seq"].cummax()
-        is_late = deliveries["seq"] < highest
-        yield deliveries.loc[is_late, "publication"].to_numpy()
-        late = deliveries[is_late]
-        keys = pd.MultiIndex.from_arrays([late["publisher"], highest[is_late]])
-        overtaking = pd.MultiIndex.from_frame(deliveries[["publisher", "seq"]]).isin(keys)
-        yield deliveries.loc[overtaking, "publication"].to_numpy()
+        chosen = self.is_in_order()
+        publisher, seq, number = self.publisher[chosen], self.seq[chosen], self.number[chosen]
+        whose = self.subscriber[chosen] * (int(publisher.max(initial=0)) + 1) + publisher
+        highest = pd.Series(seq).groupby(whose).cummax().to_numpy()
+        is_late = seq < highest
+        yield number[is_late]
+        overtaking = np.stack([publisher, highest], axis=1)[is_late]
+        if overtaking.size:
+            late_pairs = pd.MultiIndex.from_arrays(overtaking.T)
+            yield number[pd.MultiIndex.from_arrays([publisher, seq]).isin(late_pairs)]
 
-    def on_cycles(self) -> Iterator[Numbers]:
-        """Suspect what lies on or between cycles of the graph of consecutive deliveries.
+    def lost(self) -> Iterator[Numbers]:
+        """Suspect what matched a subscription in its time and was not delivered."""
+        publications = self.publications
+        _, starts, counts = _groups(self.subscriber)
+        places_of = {
+            receiver: slice(start, start + count)
+            for receiver, start, count in zip(self.receivers, starts, counts, strict=True)
+        }
+        for client, subscriptions in publications.subscriptions_by_client().items():
+            if self.clients is not None and client not in self.clients:
+                continue
+            is_missing = np.ones(self.publications.count, np.bool_)
+            is_missing[self.number[places_of.get(client, slice(0))]] = False
+            missing = np.flatnonzero(is_missing[: len(publications)])
+            at, content = publications.at[missing], publications.content[missing]
+            for one in subscriptions:
+                is_due = (one.since <= at) & (at <= one.until)
+                if is_due.any():
+                    yield missing[is_due][publications.matching(one.filter)[content[is_due]]]
 
-        Without a cycle there is one order that all subscribers followed; see
-        `faulttol.guarantees.disagreements`.
-        """
-        deliveries = self.ordered_deliveries()
-        by_subscriber = deliveries.sort_values("subscriber", kind="stable")
-        subscribers = by_subscriber["subscriber"].to_numpy()
-        numbers = by_subscriber["publication"].to_numpy()
-        is_consecutive = subscribers[:-1] == subscribers[1:]
-        count = len(self.published)
-        links = np.unique(numbers[:-1][is_consecutive] * count + numbers[1:][is_consecutive])
-        yield _core(links // max(count, 1), links % max(count, 1), count)
 
-
-_SCREENS: Final[dict[str, Callable[[Evidence], Iterator[Numbers]]]] = {
-    "duplicate": Evidence.duplicated,
-    "spurious": Evidence.spurious,
-    "altered": Evidence.altered,
-    "loss": Evidence.lost,
-    "fifo": Evidence.against_publishers,
-    "pairwise": Evidence.on_cycles,
+_SCREENS: Final[dict[str, Callable[[Deliveries], Iterator[Numbers]]]] = {
+    "duplicate": Deliveries.duplicated,
+    "spurious": Deliveries.spurious,
+    "altered": Deliveries.altered,
+    "loss": Deliveries.lost,
+    "fifo": Deliveries.against_publishers,
 }
-"""`record` has none: evidence that is not sound does not come this far."""
+"""`pairwise` is about all subscribers; what is not sound is refused when evidence is arranged."""
 
 
-def _core(sources: Numbers, targets: Numbers, count: int) -> Numbers:
-    """Return the nodes that are left when all that begin or end a path are taken away."""
-    for _ in range(2):
-        order = np.argsort(sources, kind="stable")
-        sources, targets = sources[order], targets[order]
-        starts = np.searchsorted(sources, np.arange(count + 1)).tolist()
-        following = targets.tolist()
-        incoming = np.bincount(targets, minlength=count).tolist()
-        free = [node for node, links in enumerate(incoming) if not links]
-        is_left = np.ones(count, np.bool_)
-        while free:
-            node = free.pop()
-            is_left[node] = False
-            for target in following[starts[node] : starts[node + 1]]:
-                incoming[target] -= 1
-                if not incoming[target]:
-                    free.append(target)
-        # And once more from the other end.
-        is_kept = is_left[sources] & is_left[targets]
-        sources, targets = targets[is_kept], sources[is_kept]
-    return np.unique(sources)
-
-
-# From rows to evidence
+# From lines to evidence
 
 
 def _require(condition: bool) -> None:
     if not condition:
-        raise UnsuitableEvidenceError
+        raise UnsuitableHistoryError("a history that is not sound")
 
 
-def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """Sort the rows by node and incarnation, and as they stand in the file; check it is one."""
-    rows = rows.sort_values(["node", "incarnation", "file", "block", "line"], ignore_index=True)
-    lives = rows.groupby(["node", "incarnation"])["file"]
-    _require(bool((lives.nunique() == 1).all() and rows["file"].nunique() == lives.ngroups))
-    return rows
+def _require_counts(numbers: Numbers, group_sizes: Numbers) -> None:
+    """Require that numbers count 1, 2, 3 ... in each of the groups that follow one another."""
+    begins = np.repeat(np.cumsum(group_sizes) - group_sizes, group_sizes)
+    _require(bool((numbers == np.arange(1, len(numbers) + 1) - begins).all()))
 
 
-def _require_counts(rows: pd.DataFrame, field: str, whose: list[str]) -> None:
-    """Require that a field counts 1, 2, 3 ... for each."""
-    expected = rows.groupby(whose, sort=False).cumcount() + 1
-    _require(bool((rows[field] == expected).all()))
+def _first_rows(lives: Mapping[Path, Life]) -> dict[Path, int]:
+    """Put the files in the order in which `faulttol.history.read_run` would return them."""
+    in_order = sorted(lives, key=lambda path: (*lives[path], path))
+    return {path: place * LINES_MAX for place, path in enumerate(in_order)}
 
 
-def _publication_numbers(rows: pd.DataFrame) -> Numbers:
-    """Number the publications that rows are about; -1 for a row that is about none."""
-    is_about_one = rows["kind"].isin(_ABOUT_PUBLICATIONS).to_numpy()
-    numbers = np.full(len(rows), -1, np.int64)
-    about = rows.loc[is_about_one, ["publisher", "seq"]]
-    numbers[is_about_one] = about.groupby(["publisher", "seq"], sort=False).ngroup().to_numpy()
-    return numbers
+def _in_rows(lines: Lines, kind: str, first_rows: Mapping[Path, int]) -> Columns:
+    """Return the columns of a kind, in the order of their rows, with the `row` of each."""
+    columns = lines.columns[kind]
+    of_files = np.array([first_rows.get(path, 0) for path in lines.files], np.int64)
+    columns = columns | {"row": of_files[columns["file"]] + columns["line"]}
+    return _sorted_by("row", columns)
 
 
-def _content(text: str) -> Content:
-    try:
-        content: Content = json.loads(text)
-    except ValueError:
-        # To Spark, a text in place of the object is the text of an object.
-        raise UnsuitableEvidenceError from None
-    _require(
-        isinstance(content, dict) and all(type(value) in _VALUE_TYPES for value in content.values())
-    )
-    return content
+def _sorted_by(name: str, columns: Columns) -> Columns:
+    keys = columns[name]
+    if (keys[1:] >= keys[:-1]).all():
+        return columns
+    order = np.argsort(keys, kind="stable")
+    return {name: column[order] for name, column in columns.items()}
 
 
-def _matches(text: str) -> Callable[[Content], bool]:
-    try:
-        return parse_filter(text).matches
-    except FilterSyntaxError:
-        raise UnsuitableEvidenceError from None
+def _groups(keys: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return the distinct keys of a sorted column, where each begins, and how often it is there."""
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[starts], starts, np.diff(np.append(starts, len(keys)))
 
 
-def _subscribed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the beginnings of subscriptions, each with the time and the row of its end.
+def _none() -> Numbers:
+    return np.zeros(0, np.int64)
+
+
+def _subscriptions(records: Sequence[tuple[int, Record]]) -> list[_Subscription]:
+    """Return all subscriptions, each with the time and the row of its end.
 
     A client that comes back may subscribe once more under the same name, to the same; the end is
     then that of the last. Anything else is for the judge.
     """
-    key = ["client", "subscription"]
-    subscribed = rows[rows["kind"] == "subscribed"]
-    groups = subscribed.groupby(key)
-    _require(bool((groups[["filter", "ordered"]].nunique() == 1).all(axis=None)))
-    ends = rows[rows["kind"] == "unsubscribed"].drop_duplicates(key)
-    ends = ends.assign(end_row=ends.index).set_index(key)[["at", "end_row"]]
-    ends = ends.rename(columns={"at": "until"})
-    subscribed = subscribed.assign(row=subscribed.index).join(ends, on=key)
-    subscribed = subscribed.fillna({"until": np.inf, "end_row": np.inf})
-    _require(bool((subscribed["row"] < subscribed["end_row"]).all()))
-    subscribed.loc[subscribed.duplicated(key, keep="last"), "until"] = np.inf
-    return subscribed
+    begun: dict[tuple[str, str], list[tuple[int, Record]]] = {}
+    ended: dict[tuple[str, str], tuple[int, Record]] = {}
+    for row, record in records:
+        if record["kind"] == "subscribed":
+            key = record["client"], record["subscription"]
+            _require(key not in ended)
+            begun.setdefault(key, []).append((row, record))
+        elif record["kind"] == "unsubscribed":
+            key = record["client"], record["subscription"]
+            if key in begun:
+                ended.setdefault(key, (row, record))
+    subscriptions = []
+    for (client, name), same in begun.items():
+        _, first = same[0]
+        _require(
+            all(
+                (record["filter"], record["ordered"]) == (first["filter"], first["ordered"])
+                for _, record in same
+            )
+        )
+        end_row, end = ended.get((client, name), (math.inf, {"at": math.inf}))
+        for row, record in same:
+            is_last = record is same[-1][1]
+            subscriptions.append(
+                _Subscription(
+                    client=client,
+                    name=name,
+                    filter=record["filter"],
+                    ordered=record["ordered"],
+                    since=record["at"],
+                    until=end["at"] if is_last else math.inf,
+                    row=row,
+                    end_row=end_row,
+                )
+            )
+    return subscriptions
 
 
-def _look_up_subscriptions(
-    deliveries: pd.DataFrame,
-    subscribed: pd.DataFrame,
-    published: pd.DataFrame,
-    matching: dict[str, Truths],
-) -> None:
-    """Add what there is to say about the subscriptions that each delivery names."""
-    first = subscribed.drop_duplicates(["client", "subscription"])
-    known: dict[tuple[str, str], Any] = {
-        (row.client, row.subscription): row
-        for row in first[
-            ["client", "subscription", "row", "end_row", "filter", "ordered"]
-        ].itertuples()
-    }
+def _look_up(
+    delivered: Columns, number: Numbers, lines: Lines, publications: Publications
+) -> tuple[Truths, Truths, Truths]:
+    """Say of each delivery whether its subscriptions were held, ask for order, and match."""
     # Those that name the same subscriptions of the same subscriber are looked up together.
-    groups = deliveries.groupby(["subscriber", "subscriptions"], sort=False)
-    content_numbers = published["content_number"].to_numpy()[deliveries["publication"]]
-    row_numbers = deliveries.index.to_numpy()
-    is_held = np.zeros(len(deliveries), np.bool_)
-    asks_for_order = np.zeros(len(deliveries), np.bool_)
-    fits = np.zeros(len(deliveries), np.bool_)
-    for (subscriber, text), places in groups.indices.items():
-        names = [(subscriber, name) for name in json.loads(text)]
-        if not names:
-            continue
-        if not known.keys() >= set(names):
-            asks_for_order[places] = True
-            continue
-        named = [known[name] for name in names]
-        begin, end = max(one.row for one in named), min(one.end_row for one in named)
-        held = (begin < row_numbers[places]) & (row_numbers[places] < end)
-        is_held[places] = held
-        asks_for_order[places] = ~held | any(one.ordered for one in named)
-        numbers = content_numbers[places]
-        is_published = ~np.isnan(numbers)
-        fitting = is_published.copy()
-        for one in named:
-            fitting[is_published] &= matching[one.filter][numbers[is_published].astype(np.int64)]
-        fits[places] = fitting
-    deliveries["is_held"] = is_held
-    deliveries["asks_for_order"] = asks_for_order
-    deliveries["fits"] = fits
+    names, lists = lines.names.things, lines.lists.things
+    group_of, groups = pd.factorize(
+        delivered["subscriber"] * max(len(lists), 1) + delivered["subscriptions"]
+    )
+    begin, end = np.full(len(groups), np.inf), np.full(len(groups), -np.inf)
+    is_ordered, names_any = np.ones(len(groups), np.bool_), np.ones(len(groups), np.bool_)
+    filters_of = np.zeros(len(groups), np.int64)
+    sets_of_filters = Names()
+    for group, key in enumerate(groups.tolist()):
+        subscriber, chosen = divmod(key, len(lists))
+        named = [publications.named.get((names[subscriber], name)) for name in lists[chosen]]
+        held = [one for one in named if one is not None]
+        if named and len(held) == len(named):
+            begin[group] = max(one.row for one in held)
+            end[group] = min(one.end_row for one in held)
+            is_ordered[group] = any(one.ordered for one in held)
+        names_any[group] = bool(named)
+        filters_of[group] = sets_of_filters.number(frozenset(one.filter for one in held))
+    is_held = (begin[group_of] < delivered["row"]) & (delivered["row"] < end[group_of])
+    # Nobody knows what a subscription that was not held would have asked for.
+    asks_for_order = np.where(is_held, is_ordered[group_of], names_any[group_of])
 
-
-# And back to records
-
-
-def _record(row: dict[str, Any]) -> Record:
-    """Return the record that a row was read from, as far as verdicts depend on it."""
-    kind = row["kind"]
-    fields = KINDS.get(kind, ())
-    record = {field.name: row[field.name] for field in (*HEADER, *fields) if field.name in row}
-    for name, read in _READERS.items():
-        if name in record:
-            record[name] = read(record[name])
-    return record
-
-
-_READERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "subscriptions": json.loads,
-    "content": json.loads,
-    "ordered": bool,
-    # Columns with gaps are of floating point numbers.
-    "seq": int,
-    "crc": int,
-    "position": int,
-}
-"""How some fields become again what they were."""
+    fits = np.zeros(len(number), np.bool_)
+    is_published = number < len(publications)
+    by_filters = np.argsort(filters_of[group_of], kind="stable")
+    for filters, start, count in zip(*_groups(filters_of[group_of][by_filters]), strict=True):
+        places = by_filters[start : start + count]
+        places = places[is_published[places]]
+        contents = publications.content[number[places]]
+        fits[places] = True
+        for text in sets_of_filters.things[filters]:
+            fits[places] &= publications.matching(text)[contents]
+    return is_held, asks_for_order, fits

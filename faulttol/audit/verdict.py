@@ -1,13 +1,13 @@
 """What the audit says about one run."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import attrs
 
+from faulttol.audit.times import Times
 from faulttol.guarantees import Report, Violation
 
 WITNESSES_MAX: Final = 20
@@ -30,6 +30,12 @@ class RunVerdict:
     figures: Mapping[str, int]
     damage: tuple[str, ...]
     """What could not be read, each with its place."""
+    events: Mapping[str, int]
+    """What happened to nodes, and what was given up: how many records of each such kind."""
+    latency: Times
+    """From each publication to each of its deliveries."""
+    hold: Times
+    """From each publication to its confirmation; as long as that, nodes have to keep it."""
 
     @property
     def is_clean(self) -> bool:
@@ -38,7 +44,15 @@ class RunVerdict:
 
     @classmethod
     def of(
-        cls, directory: Path, ordering: str, report: Report, damage: tuple[str, ...] = ()
+        cls,
+        directory: Path,
+        ordering: str,
+        report: Report,
+        *,
+        events: Mapping[str, int],
+        latency: Times,
+        hold: Times,
+        damage: tuple[str, ...] = (),
     ) -> Self:
         """Condense a report."""
         violations: Counter[str] = Counter()
@@ -57,20 +71,12 @@ class RunVerdict:
             excused={str(excuse): count for excuse, count in report.excused.items()},
             figures=dict(report.figures),
             damage=damage,
+            events=events,
+            latency=latency,
+            hold=hold,
         )
 
-    def to_json(self) -> str:
-        """Write it as text, which is how it travels."""
-        return json.dumps(attrs.asdict(self), ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        fields = json.loads(text)
-        fields["guarantees"] = tuple(fields["guarantees"])
-        fields["damage"] = tuple(fields["damage"])
-        fields["witnesses"] = tuple(
-            Violation(**witness | {"records": tuple(witness["records"])})
-            for witness in fields["witnesses"]
-        )
-        return cls(**fields)
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `--json` prints it."""
+        fields = attrs.asdict(self) | {"is_clean": self.is_clean}
+        return fields | {"latency": self.latency.as_json(), "hold": self.hold.as_json()}

@@ -3,15 +3,16 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import click
 
 from faulttol.audit.errors import SparkUnavailableError
 from faulttol.audit.verdict import RunVerdict
 from faulttol.history import HISTORY_FOLDER, run_directories
+from scripts.audit_page import audit_page
 from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
 from scripts.options import examples, json_option
 from scripts.tables import print_table
@@ -21,6 +22,7 @@ from scripts.verdict import PROMISES, VIOLATIONS_SHOWN
 @click.command(
     epilog=examples(
         "plait audit runs",
+        "plait audit runs --html audit.html",
         "plait audit runs/demo-20260102-101500 --json",
         "plait audit sweep-1 sweep-2 --master spark://127.0.0.1:7077",
     )
@@ -33,45 +35,85 @@ from scripts.verdict import PROMISES, VIOLATIONS_SHOWN
     type=click.Path(file_okay=False, exists=True, path_type=Path),
 )
 @click.option("--master", metavar="URL", help="A Spark of your own, instead of the one included.")
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a page to look at: verdicts, figures, and a picture of each violation.",
+)
+@click.option(
+    "--spread-above",
+    metavar="MB",
+    type=click.IntRange(min=0),
+    default=1024,
+    show_default=True,
+    help="Judge a run with more history than this on all cores together.",
+)
 @json_option("the verdicts")
-def command(directories: tuple[Path, ...], master: str | None, as_json: bool) -> None:
+def command(
+    directories: tuple[Path, ...],
+    master: str | None,
+    html: Path | None,
+    spread_above: int,
+    as_json: bool,
+) -> None:
     """Judge every run in DIR..., each a run directory or a folder with run directories below it.
 
     Prints how often each guarantee was checked and broken, and for what was broken the records
     that show it. Exit code 1 if a guarantee was violated; 2, whatever else was found, if
     something could not be read: it is named, and all the rest is judged.
 
-    With --master, JAVA_HOME and SPARK_HOME are used if they are set; plait has to be installed
-    where the workers are, and the directories have to be there under the same name.
+    A Java comes with plait, and is used whatever else there is. PLAIT_JAVA_HOME names one of your
+    own. With --master (or under spark-submit) JAVA_HOME and SPARK_HOME hold; the workers are sent
+    the code, need the libraries of plait[audit], and find the directories under the same names.
     """
-    runs, damage = _find_runs(directories)
-    verdicts = _audit(runs, master) if runs else []
-    damage += [
-        f"{verdict.directory}: {problem}" for verdict in verdicts for problem in verdict.damage
-    ]
+    runs, no_runs = _find_runs(directories)
+    verdicts = audit_runs(runs, master, spread_above_mb=spread_above) if runs else []
+    damage = _damage(verdicts, no_runs)
+    if html:
+        html.write_text(audit_page(verdicts, damage), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(_as_json(verdicts, damage), ensure_ascii=False))
     else:
-        _print_verdicts(verdicts)
+        print_verdicts(verdicts)
+    raise_if_not_clean(verdicts, no_runs)
+
+
+def raise_if_not_clean(verdicts: Sequence[RunVerdict], no_runs: Sequence[str] = ()) -> None:
+    """End the command with the exit code of the worst that was found."""
+    damage = _damage(verdicts, no_runs)
     if damage:
         raise BadInputError("\n".join(["not everything could be read:", *damage]))
     broken = sum(not verdict.is_clean for verdict in verdicts)
     if broken:
-        raise GuaranteeViolatedError(f"a guarantee was violated in {broken} of {len(runs)} runs")
+        raise GuaranteeViolatedError(
+            f"a guarantee was violated in {broken} of {len(verdicts)} runs"
+        )
+
+
+def _damage(verdicts: Sequence[RunVerdict], no_runs: Sequence[str]) -> list[str]:
+    of_runs = [
+        f"{verdict.directory}: {problem}" for verdict in verdicts for problem in verdict.damage
+    ]
+    return [*no_runs, *of_runs]
 
 
 def _find_runs(directories: tuple[Path, ...]) -> tuple[list[Path], list[str]]:
+    """Return the runs in some directories, and what there is to say of those without any."""
     runs: dict[Path, Path] = {}
-    damage = []
+    no_runs = []
     for directory in directories:
         found = run_directories(directory)
         if not found:
-            damage.append(f"{directory}: no run directory is in here")
+            no_runs.append(f"{directory}: no run directory is in here")
         runs.update({run.resolve(): run for run in found})
-    return list(runs.values()), damage
+    return list(runs.values()), no_runs
 
 
-def _audit(runs: list[Path], master: str | None) -> list[RunVerdict]:
+def audit_runs(
+    runs: list[Path], master: str | None = None, *, spread_above_mb: int = 1024
+) -> list[RunVerdict]:
+    """Judge runs on a Spark that is started for it."""
     try:
         # Here, not above: without Spark, `plait audit --help` still has to work.
         from faulttol.audit.job import audit
@@ -80,7 +122,7 @@ def _audit(runs: list[Path], master: str | None) -> list[RunVerdict]:
         with spark_session(
             master, input_bytes=_bytes_in(runs), shows_progress=sys.stderr.isatty()
         ) as session:
-            return audit(session, runs)
+            return audit(session, runs, large_run_bytes=spread_above_mb << 20)
     except ImportError as error:
         raise EnvironmentFailedError(
             f"the audit needs Spark ({error}): pip install 'plait[audit]'"
@@ -99,11 +141,12 @@ def _as_json(verdicts: list[RunVerdict], damage: list[str]) -> dict[str, Any]:
     return {
         "is_clean": not damage and all(verdict.is_clean for verdict in verdicts),
         "damage": damage,
-        "runs": [attrs.asdict(verdict) | {"is_clean": verdict.is_clean} for verdict in verdicts],
+        "runs": [verdict.as_json() for verdict in verdicts],
     }
 
 
-def _print_verdicts(verdicts: list[RunVerdict]) -> None:
+def print_verdicts(verdicts: list[RunVerdict]) -> None:
+    """Print a table of all guarantees, and what was found, for people."""
     figures: Counter[str] = Counter()
     excused: Counter[str] = Counter()
     for verdict in verdicts:

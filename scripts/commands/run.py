@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from scripts.commands.audit import audit_runs, print_verdicts, raise_if_not_clean
 from scripts.narration import Narrator, Progress
 from scripts.options import delta_option, examples, json_option, ordering_option, out_option
 from scripts.run_directory import new_run_directory
@@ -33,6 +34,7 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 )
 @ordering_option
 @delta_option
+@click.option("--audit", is_flag=True, help="Check the history on Spark, too.")
 @click.option("--watch", is_flag=True, help="Print what happens, while it happens.")
 @json_option("the verdict")
 def command(
@@ -43,6 +45,7 @@ def command(
     seed: int,
     ordering: str | None,
     delta: int | None,
+    audit: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -74,8 +77,16 @@ def command(
         open_teller=Narrator if watch else Progress,
     )
     report = run_simulated(plan) if simulate else run_on_processes(plan)
+    verdicts = audit_runs([plan.directory]) if audit else []
     if as_json:
-        click.echo(json.dumps(report_as_json(report, plan.directory), ensure_ascii=False))
+        outcome = report_as_json(report, plan.directory)
+        if audit:
+            outcome["audit"] = [verdict.as_json() for verdict in verdicts]
+        click.echo(json.dumps(outcome, ensure_ascii=False))
     else:
         print_verdict(report, ordering=plan.ordering, place=str(plan.directory))
+        if audit:
+            click.echo("And on Spark:")
+            print_verdicts(verdicts)
     raise_if_violated(report)
+    raise_if_not_clean(verdicts)

