@@ -15,15 +15,23 @@ from scripts.happenings import (
     BrokersStarted,
     BrokersStopped,
     ClientConnected,
+    ClientLost,
+    Crashed,
     Delivered,
+    Frozen,
     Happening,
+    PassedOver,
     Published,
+    Recovered,
     Stable,
     StatusTaken,
     Subscribed,
+    Unfrozen,
+    Unsettled,
     Unsubscribed,
 )
 from scripts.status_reports import StatusReport, Unreachable
+from topologies.script import format_command
 
 LINES_PER_SECOND: Final = 6
 """Of publications, and as many of deliveries: more than that nobody reads."""
@@ -35,6 +43,11 @@ COLOURS: Final[Mapping[str, str]] = {
     "unsubscribed": "cyan",
     "published": "yellow",
     "received": "green",
+    "crashed": "red",
+    "recovered": "blue",
+    "frozen": "red",
+    "goes on": "blue",
+    "lost": "red",
 }
 
 
@@ -97,6 +110,20 @@ class Narrator:
                 self._sample(publisher, "published", f"#{seq} {describe(content)}")
             case Delivered(subscriber, publisher, seq, content):
                 self._sample(subscriber, "received", f"{publisher}#{seq} {describe(content)}")
+            case Crashed(process):
+                self._say(process, "crashed", "killed")
+            case Recovered(process):
+                self._say(process, "recovered", "started again")
+            case Frozen(process):
+                self._say(process, "frozen", "does nothing for now")
+            case Unfrozen(process):
+                self._say(process, "goes on", "with what has arrived")
+            case ClientLost(client, reason):
+                self._say(client, "lost", reason)
+            case PassedOver(command, reason):
+                self._say("script", "passes over", f"{format_command(command)}: {reason}")
+            case Unsettled(waiting):
+                self._say("everyone", "not stable", f"and nothing more happens: {waiting}")
             case Stable(publications, deliveries):
                 counts = f"{publications} publications and {deliveries} deliveries"
                 not_shown = f" ({self._passed_over} of them not shown)" if self._passed_over else ""

@@ -4,14 +4,19 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
 
 import attrs
 import trio
 
-from broker.sim.world import World
+from broker.sim.world import LAUNCHER, World
 from faulttol.guarantees import Report, check, check_run
-from faulttol.history import HistoryWriter, Manifest, read_run, write_manifest, write_run
+from faulttol.history import (
+    HistoryWriter,
+    Manifest,
+    read_run,
+    write_manifest,
+    write_run,
+)
 from scripts.async_entry import run_async
 from scripts.console import Console
 from scripts.conversation import converse
@@ -24,9 +29,6 @@ from scripts.run_directory import LOG_FOLDER, write_processes
 from scripts.scenario import Scenario
 from scripts.simulated_stage import SimulatedStage, perform_at_once
 from topologies.overlay import Overlay
-
-LAUNCHER: Final = "plait-launcher"
-"""The node that records what happened to the processes of others."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,9 +57,9 @@ def run_interactively(plan: RunPlan, console: Console) -> Report:
     """Run over TCP: the script first, then what a person types, until the person quits."""
 
     async def perform(master: PuppetMaster) -> None:
-        await master.perform(plan.scenario.script.commands)
+        await master.begin(plan.scenario.script.commands)
         await converse(master, plan.scenario, console)
-        await master.perform([])
+        await master.finish()
 
     return run_async(_run_on_processes, plan, perform)
 
@@ -78,17 +80,25 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
         simulated=False,
     )
     write_manifest(plan.directory, manifest)
-    began = trio.current_time()
+    began, epoch = trio.current_time(), time.time() - trio.current_time()
     tell = plan.open_teller(lambda: trio.current_time() - began)
     logs = plan.directory / LOG_FOLDER
-    async with launch(_broker_plans(plan, run_id), log_directory=logs, tell=tell) as brokers:
-        write_processes(plan.directory, brokers.describe())
-        place = HistoryPlace(directory=plan.directory, run_id=run_id)
-        async with open_stage(overlay, brokers, place, tell) as stage:
-            await perform(PuppetMaster(stage, seed=plan.seed, tell=tell))
     with HistoryWriter(plan.directory, run_id, LAUNCHER, incarnation=1) as history:
+
+        def note(kind: str, about: str) -> None:
+            history.write(epoch + trio.current_time(), kind, about=about)
+            history.flush()
+
+        plans = _broker_plans(plan, run_id)
+        async with launch(plans, log_directory=logs, tell=tell, note=note) as brokers:
+            write_processes(plan.directory, brokers.describe())
+            place = HistoryPlace(directory=plan.directory, run_id=run_id, note=note)
+            async with open_stage(overlay, brokers, place, tell) as stage:
+                await perform(
+                    PuppetMaster(stage, seed=plan.seed, tell=tell, not_started=overlay.standbys)
+                )
         for broker in overlay.brokers:
-            history.write(time.time(), "stopped", about=broker)
+            note("stopped", broker)
     write_manifest(plan.directory, attrs.evolve(manifest, ended=time.time()))
     return check_run(read_run(plan.directory))
 
@@ -116,7 +126,8 @@ def run_simulated(plan: RunPlan) -> Report:
     stage = SimulatedStage(
         world, plan.scenario.configuration, ordering=plan.ordering, delta=plan.delta, tell=tell
     )
-    master = PuppetMaster(stage, seed=plan.seed, tell=tell)
+    standbys = plan.scenario.configuration.overlay.standbys
+    master = PuppetMaster(stage, seed=plan.seed, tell=tell, not_started=standbys)
     perform_at_once(master.perform(plan.scenario.script.commands))
     records = world.records()
     manifest = Manifest(

@@ -52,7 +52,7 @@ from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
 
-LAUNCHER: Final = NodeId("launcher")
+LAUNCHER: Final = NodeId("plait-launcher")
 """Who writes down what was done to nodes."""
 
 SIMULATED_LIMITS: Final = Limits(
@@ -176,6 +176,7 @@ class World:
         node = Node(name, core, MemoryHistory(self._run, name, incarnation))
         if name in self.nodes:
             self.former.append(self.nodes[name])
+            self._launcher.write(self.now, "restarted", about=name)
         self.nodes[name] = node
         return node
 

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -183,6 +184,7 @@ def _say_ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bo
             "name": settings.node,
             "address": settings.address or addresses.broker,
             "metrics": addresses.metrics,
+            "pid": os.getpid(),
         }
         click.echo(json.dumps(ready))
         return

@@ -33,6 +33,9 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 )
 @ordering_option
 @delta_option
+@click.option(
+    "--strict", is_flag=True, help="Refuse commands for unknown processes, as `plait check` does."
+)
 @click.option("--watch", is_flag=True, help="Print what happens, while it happens.")
 @json_option("the verdict")
 def command(
@@ -43,6 +46,7 @@ def command(
     seed: int,
     ordering: str | None,
     delta: int | None,
+    strict: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -52,12 +56,15 @@ def command(
     When the script has ended and everything is stable, all of it is stopped, and the history that
     the run has left behind is checked. One file may hold both configuration and script.
 
+    What is odd in the files is a warning, and the rest is run: a command for a process that nobody
+    has declared, say, or one that has crashed.
+
     The exit code is 1 if a guarantee was violated. The run directory has the history
     (manifest.json, history/), and the brokers' logs (logs/).
     """
     if watch and as_json:
         raise click.UsageError("--watch is for people and --json for programs: choose one.")
-    scenario = load_scenario(configuration, script)
+    scenario = load_scenario(configuration, script, strict=strict)
     raise_problems(scenario.not_yet(ordering))
     for warning in scenario.warnings:
         click.echo(f"warning: {warning}", err=True)

@@ -95,7 +95,7 @@ async def test_a_broker_that_ends_by_itself_ends_everything(
 async def test_a_broker_that_cannot_start_is_reported_with_the_end_of_its_log(
     tmp_path: Path, witness: Witness
 ) -> None:
-    plan = BrokerPlan(name="b1", parent=None, arguments=("--listen", "192.0.2.1:0"))
+    plan = BrokerPlan(name="b1", parent=None, listen="192.0.2.1:0")
     with pytest.RaisesGroup(
         pytest.RaisesExc(
             EnvironmentFailedError, match=r"(?s)b1 .* before it was ready;.*192.0.2.1"
