@@ -4,11 +4,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 
+from broker.event_lines import describe
 from scripts.happenings import (
     Advertised,
     BrokerReady,
@@ -49,15 +50,6 @@ COLOURS: Final[Mapping[str, str]] = {
     "goes on": "blue",
     "lost": "red",
 }
-
-
-def describe(content: Mapping[str, Any]) -> str:
-    """Return the attributes as people write them for `plait pub`."""
-    return " ".join(f"{name}={_value(value)}" for name, value in content.items())
-
-
-def _value(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 Clock = Callable[[], float]

@@ -4,12 +4,12 @@ import random
 from collections.abc import Collection, Iterable, Iterator
 from typing import assert_never
 
+from broker.event_lines import describe
 from routing.filter_text import topic_filter
 from routing.filters import Filter
 from routing.values import Content
 from scripts.errors import ProblemsFoundError
 from scripts.happenings import CommandBegun, PassedOver, Stable, StatusTaken, Tell, Unsettled
-from scripts.narration import describe
 from scripts.scenario import filter_of
 from scripts.stage import Stage
 from topologies.content import render

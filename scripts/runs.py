@@ -8,7 +8,10 @@ from pathlib import Path
 import attrs
 import trio
 
-from broker.sim.world import LAUNCHER, World
+from broker.core import BrokerCore
+from broker.effects import Effect
+from broker.event_lines import forward_lines
+from broker.sim.world import LAUNCHER, Node, World
 from faulttol.guarantees import Report, check, check_run
 from faulttol.history import (
     HistoryWriter,
@@ -20,7 +23,9 @@ from faulttol.history import (
 from scripts.async_entry import run_async
 from scripts.console import Console
 from scripts.conversation import converse
-from scripts.happenings import Tell
+from scripts.event_log import NAME as EVENTS_NAME
+from scripts.event_log import EventLog
+from scripts.happenings import Happening, Tell
 from scripts.launcher import BrokerPlan, launch
 from scripts.narration import Clock
 from scripts.process_stage import HistoryPlace, open_stage
@@ -28,6 +33,7 @@ from scripts.puppet_master import PuppetMaster
 from scripts.run_directory import LOG_FOLDER, write_processes
 from scripts.scenario import Scenario
 from scripts.simulated_stage import SimulatedStage, perform_at_once
+from topologies.configuration import LoggingLevel
 from topologies.overlay import Overlay
 
 
@@ -81,13 +87,20 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
     )
     write_manifest(plan.directory, manifest)
     began, epoch = trio.current_time(), time.time() - trio.current_time()
-    tell = plan.open_teller(lambda: trio.current_time() - began)
+    show = plan.open_teller(lambda: trio.current_time() - began)
     logs = plan.directory / LOG_FOLDER
-    with HistoryWriter(plan.directory, run_id, LAUNCHER, incarnation=1) as history:
+    with (
+        HistoryWriter(plan.directory, run_id, LAUNCHER, incarnation=1) as history,
+        EventLog(plan.directory) as events,
+    ):
 
         def note(kind: str, about: str) -> None:
             history.write(epoch + trio.current_time(), kind, about=about)
             history.flush()
+
+        def tell(happening: Happening) -> None:
+            events(happening)
+            show(happening)
 
         plans = _broker_plans(plan, run_id)
         async with launch(plans, log_directory=logs, tell=tell, note=note) as brokers:
@@ -105,7 +118,11 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
 
 def _broker_plans(plan: RunPlan, run_id: str) -> list[BrokerPlan]:
     configuration = plan.scenario.configuration
+    events: tuple[str, ...] = ()
+    if configuration.logging_level is LoggingLevel.FULL:
+        events = ("--events-file", str(plan.directory / EVENTS_NAME))
     arguments = (
+        *events,
         *("--ordering", plan.ordering, "--delta", str(plan.delta)),
         *("--policy", configuration.routing_policy.value),
         *("--detection", configuration.detection.value),
@@ -122,17 +139,31 @@ def run_simulated(plan: RunPlan) -> Report:
     """Run in virtual time; the same plan has the same result, to the last record."""
     run_id = f"simulated-{plan.seed}"
     world = World(plan.seed, run=run_id)
-    tell = plan.open_teller(lambda: world.now)
-    stage = SimulatedStage(
-        world, plan.scenario.configuration, ordering=plan.ordering, delta=plan.delta, tell=tell
-    )
-    standbys = plan.scenario.configuration.overlay.standbys
-    master = PuppetMaster(stage, seed=plan.seed, tell=tell, not_started=standbys)
-    perform_at_once(master.perform(plan.scenario.script.commands))
+    show = plan.open_teller(lambda: world.now)
+    configuration = plan.scenario.configuration
+    with EventLog(plan.directory) as events:
+
+        def tell(happening: Happening) -> None:
+            events(happening)
+            show(happening)
+
+        def show_forwards(node: Node, effects: list[Effect]) -> None:
+            if isinstance(node.core, BrokerCore):
+                for line in forward_lines(node.name, effects):
+                    events.write(line)
+
+        if configuration.logging_level is LoggingLevel.FULL:
+            world.on_effects = show_forwards
+        stage = SimulatedStage(
+            world, configuration, ordering=plan.ordering, delta=plan.delta, tell=tell
+        )
+        standbys = configuration.overlay.standbys
+        master = PuppetMaster(stage, seed=plan.seed, tell=tell, not_started=standbys)
+        perform_at_once(master.perform(plan.scenario.script.commands))
     records = world.records()
     manifest = Manifest(
         run=run_id,
-        topology=_describe_topology(plan.scenario.configuration.overlay),
+        topology=_describe_topology(configuration.overlay),
         ordering=plan.ordering,
         delta=plan.delta,
         seed=plan.seed,

@@ -121,6 +121,8 @@ class World:
         """Earlier incarnations."""
         self.trace: list[str] = []
         self.messages_carried = 0
+        self.on_effects: Callable[[Node, list[Effect]], None] | None = None
+        """Who is shown what every node wants done, before it is."""
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
         self._launcher = MemoryHistory(run, LAUNCHER, 1)
@@ -295,6 +297,8 @@ class World:
             self._carry_out(node, core.take_effects())
 
     def _carry_out(self, node: Node, effects: list[Effect]) -> None:
+        if self.on_effects is not None:
+            self.on_effects(node, effects)
         for effect in effects:
             match effect:
                 case SendMessage(links, message):

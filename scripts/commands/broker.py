@@ -82,6 +82,11 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 )
 @click.option("--run-id", default="", help="The run that the history belongs to.")
 @click.option(
+    "--events-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append a line for every publication that it sends on, as `plait events` shows them.",
+)
+@click.option(
     "--incarnation",
     type=click.IntRange(min=1),
     default=1,
@@ -116,6 +121,7 @@ def command(
     allow_remote: bool,
     run_dir: Path | None,
     run_id: str,
+    events_file: Path | None,
     incarnation: int,
     log_file: Path | None,
     log_level: str,
@@ -143,6 +149,7 @@ def command(
         metrics=metrics,
         run_dir=run_dir,
         run_id=run_id,
+        events_file=events_file,
         log_file=log_file,
         log_level=Level(log_level),
     )
