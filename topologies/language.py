@@ -32,6 +32,7 @@ NAME_LENGTH_MAX: Final = 48
 # In milliseconds eleven days, and more events than anybody will wait for.
 NUMBER_MAX: Final = 999_999_999
 NUMBER: Final = re.compile(r"[0-9]{1,9}")
+DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 # What is found may be a whole file without a blank.
 QUOTED_LENGTH_MAX: Final = 40
@@ -164,6 +165,14 @@ class Line:
             raise self.wrong(f"a whole number of {unit}, at most {NUMBER_MAX}")
         self.take(WORD)
         return int(word)
+
+    def measure(self, unit: str) -> float:
+        """Read a measure of something, which may have decimals."""
+        word = self.peek()
+        if not DECIMAL.fullmatch(word):
+            raise self.wrong(f"a number of {unit}, at most {NUMBER_MAX}")
+        self.take(WORD)
+        return float(word)
 
     def rest(self, expected: str) -> str:
         """Read all that is left, blanks and quotes included, up to a comment."""

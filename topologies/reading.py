@@ -72,6 +72,17 @@ def parse(text: str, source_name: str, *, strict: bool = True) -> tuple[Configur
     return _both(reading, strict)
 
 
+def read_file(path: str) -> tuple[Configuration | None, Script]:
+    """Return what a file says, be it a configuration, a script or both."""
+    reading = _Reading(path)
+    reading.add_file(path)
+    if reading.declarations or not reading.commands:
+        return _both(reading, strict=True)
+    script = reading.script(None, None, strict=True)
+    _refuse(reading)
+    return None, attrs.evolve(script, warnings=(*reading.notices, *script.warnings))
+
+
 def read_run(
     configuration_path: str, script_path: str | None = None, *, strict: bool = True
 ) -> tuple[Configuration, Script]:
