@@ -25,7 +25,7 @@ from topologies.language import Line, Notice, NoticeKind, lines, quoted
 from topologies.script import Command, Script
 
 # Lines that other programs for this language understand, about machines of theirs.
-FOREIGN_KEYWORDS: Final = ("Distributed", "PMIP")
+FOREIGN_KEYWORDS: Final = ("Distributed", "PMIP", "SingleMachine")
 
 KEYWORDS: Final = (*DECLARATIONS, *COMMANDS, "Import", *FOREIGN_KEYWORDS)
 
