@@ -210,7 +210,7 @@ def _tree_problems(
     sites: Mapping[str, SiteLine], file: str, unread: Collection[str]
 ) -> Iterator[Problem]:
     if not sites and not unread:
-        yield Problem(Position(file, 0, 0), "no site", "a line 'Site NAME Parent none'")
+        yield Problem(Position(file, 1, 1), "no site", "a line 'Site NAME Parent none'")
         return
     parents = {name: line.parent for name, line in sites.items()}
     has_root = None in parents.values()

@@ -169,7 +169,7 @@ def test_a_line_is_refused_where_it_stops_making_sense(line: str, problem: str) 
 
 def test_a_configuration_without_sites_is_refused_as_a_whole() -> None:
     assert problems("Ordering FIFO") == [
-        "x.conf: found no site, expected a line 'Site NAME Parent none'"
+        "x.conf:1:1: found no site, expected a line 'Site NAME Parent none'"
     ]
 
 
