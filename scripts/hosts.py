@@ -5,18 +5,22 @@ hands on. What ssh does not hand on are signals; so on another machine `kill` se
 """
 
 import io
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Protocol
 
 import attrs
 
-from scripts.errors import EnvironmentFailedError, ProblemsFoundError
+from faulttol.history import HISTORY_FOLDER
+from scripts.errors import BadInputError, EnvironmentFailedError, ProblemsFoundError
+from topologies.configuration import Configuration
+from topologies.declarations import address_in
 from topologies.errors import Position, Problem, ScriptError, nearest
 from topologies.files import load
 from topologies.language import lines, quoted
@@ -29,6 +33,10 @@ REMOTE_RUNS: Final = ".plait-runs"
 """Below the home directory there; what a run leaves in it is fetched and removed."""
 
 
+# Not an option of ssh, above all: what begins with a dash.
+HOST: Final = re.compile(r"(\w[\w.-]*@)?\w[\w.-]*(=[\w.:-]+)?")
+
+
 class Host(Protocol):
     """A machine that processes can be started on."""
 
@@ -38,6 +46,10 @@ class Host(Protocol):
 
     def command(self, *arguments: str) -> list[str]:
         """Return what starts `plait` with these arguments there."""
+
+    @property
+    def suffix(self) -> str:
+        """What tells files of that machine from those of the same name here."""
 
     def run_directory(self, directory: Path, run_id: str) -> Path:
         """Return where a run writes to there, given where it does here."""
@@ -54,6 +66,7 @@ class ThisHost:
     """The machine we run on ourselves."""
 
     listen: str = "127.0.0.1:0"
+    suffix: str = ""
 
     def command(self, *arguments: str) -> list[str]:
         """Return what starts `plait` with our own interpreter."""
@@ -88,6 +101,11 @@ class SshHost:
         """The machine's own address: others have to reach it."""
         return f"[{self.address}]:0" if ":" in self.address else f"{self.address}:0"
 
+    @property
+    def suffix(self) -> str:
+        """The machine's address."""
+        return f"@{self.address}"
+
     def command(self, *arguments: str) -> list[str]:
         """Return what starts `plait` there."""
         return self._there([*self.plait, *arguments, "--allow-remote"])
@@ -118,10 +136,31 @@ class SshHost:
             reason = result.stderr.decode(errors="replace").strip()
             raise EnvironmentFailedError(f"{self.name}: the history cannot be fetched: {reason}")
         with tarfile.open(fileobj=io.BytesIO(result.stdout)) as archive:
-            archive.extractall(directory, filter="data")
+            for member in archive:
+                file = archive.extractfile(member)
+                parts = PurePosixPath(member.name).parts
+                # What it calls its files is the other machine's word; where they go is ours.
+                if file is not None and parts[:-1] in ((), (HISTORY_FOLDER,)):
+                    target = directory.joinpath(*parts)
+                    if not target.exists():
+                        target.write_bytes(file.read())
 
     def _there(self, command: Sequence[str]) -> list[str]:
         return [*self.ssh, *SSH_OPTIONS, self.name, shlex.join(command)]
+
+
+def urls_as_addresses(configuration: Configuration) -> dict[str, str]:
+    """Return where the brokers listen whose URL says so; all bad URLs are one error."""
+    brokers = [name for name in configuration.overlay.brokers if name in configuration.urls]
+    problems = [
+        f"broker {name}: found URL {quoted(configuration.urls[name])}, "
+        "expected one like tcp://host:port/name"
+        for name in brokers
+        if address_in(configuration.urls[name]) is None
+    ]
+    if problems:
+        raise ProblemsFoundError("\n".join(problems))
+    return {name: address_in(configuration.urls[name]) or "" for name in brokers}
 
 
 def read_hosts(path: str, overlay: Overlay, *, ssh: str, plait: str) -> Mapping[str, Host]:
@@ -140,11 +179,14 @@ def read_hosts(path: str, overlay: Overlay, *, ssh: str, plait: str) -> Mapping[
     except ScriptError as error:
         raise ProblemsFoundError(str(error)) from error
     for line in lines(text, path):
+        if not HOST.fullmatch(line.peek()):
+            problems += line.wrong("a host: [user@]host[=address]").problems
+            continue
         name, _, address = line.word("a host").partition("=")
         address = address or name.rpartition("@")[2]
         host = SshHost(name, address, tuple(shlex.split(ssh)), tuple(shlex.split(plait)))
         hosts.append(host)
-        while not line.is_at_end:
+        while not (line.is_at_end or line.is_at_remark):
             at, site = line.here, line.word("a site")
             if site not in known:
                 expected = "a site of the configuration"
@@ -160,3 +202,15 @@ def read_hosts(path: str, overlay: Overlay, *, ssh: str, plait: str) -> Mapping[
     left = [site.name for site in overlay.sites if site.name not in by_site]
     by_site |= {name: hosts[number % len(hosts)] for number, name in enumerate(left)}
     return {broker: by_site[overlay.site_of(broker).name] for broker in overlay.brokers}
+
+
+def places(
+    configuration: Configuration, hosts: str | None, ssh: str, remote_plait: str, *, use_urls: bool
+) -> dict[str, Any]:
+    """Return what `machine_options` of scripts/options.py were given, as a `RunPlan` takes it."""
+    if hosts is not None and use_urls:
+        raise BadInputError("--use-urls and --hosts both say where brokers are: choose one.")
+    if hosts is not None:
+        found = read_hosts(hosts, configuration.overlay, ssh=ssh, plait=remote_plait)
+        return {"hosts": found}
+    return {"addresses": urls_as_addresses(configuration)} if use_urls else {}

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -26,6 +26,7 @@ from scripts.conversation import converse
 from scripts.event_log import NAME as EVENTS_NAME
 from scripts.event_log import EventLog
 from scripts.happenings import Happening, Tell
+from scripts.hosts import Host, ThisHost
 from scripts.launcher import BrokerPlan, launch
 from scripts.narration import Clock
 from scripts.process_stage import HistoryPlace, open_stage
@@ -48,6 +49,10 @@ class RunPlan:
     directory: Path
     open_teller: Callable[[Clock], Tell]
     """Makes who tells people what happens, given the clock of the run."""
+    hosts: Mapping[str, Host] = attrs.field(factory=dict)
+    """The machines of the brokers that do not run on this one."""
+    addresses: Mapping[str, str] = attrs.field(factory=dict)
+    """Where brokers are to listen, if not at any free port."""
 
 
 def run_on_processes(plan: RunPlan) -> Report:
@@ -112,27 +117,38 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
                 )
         for broker in overlay.brokers:
             note("stopped", broker)
+        for host in dict.fromkeys(plan.hosts.values()):
+            host.fetch(plan.directory, run_id)
     write_manifest(plan.directory, attrs.evolve(manifest, ended=time.time()))
     return check_run(read_run(plan.directory))
 
 
 def _broker_plans(plan: RunPlan, run_id: str) -> list[BrokerPlan]:
-    configuration = plan.scenario.configuration
-    events: tuple[str, ...] = ()
-    if configuration.logging_level is LoggingLevel.FULL:
-        events = ("--events-file", str(plan.directory / EVENTS_NAME))
-    arguments = (
-        *events,
-        *("--ordering", plan.ordering, "--delta", str(plan.delta)),
-        *("--policy", configuration.routing_policy.value),
-        *("--detection", configuration.detection.value),
-        *("--run-dir", str(plan.directory), "--run-id", run_id),
-    )
-    overlay = configuration.overlay
+    overlay = plan.scenario.configuration.overlay
     return [
-        BrokerPlan(name=broker, parent=overlay.parent_of(broker), arguments=arguments)
+        BrokerPlan(
+            name=broker,
+            parent=overlay.parent_of(broker),
+            arguments=tuple(_broker_arguments(plan, run_id, broker)),
+            listen=plan.addresses.get(broker, ""),
+            host=plan.hosts.get(broker, ThisHost()),
+        )
         for broker in overlay.brokers
     ]
+
+
+def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
+    configuration = plan.scenario.configuration
+    host = plan.hosts.get(broker, ThisHost())
+    directory = host.run_directory(plan.directory, run_id)
+    yield from ("--ordering", plan.ordering, "--delta", str(plan.delta))
+    yield from ("--policy", configuration.routing_policy.value)
+    yield from ("--detection", configuration.detection.value)
+    yield from ("--run-dir", str(directory), "--run-id", run_id)
+    if configuration.logging_level is LoggingLevel.FULL:
+        yield from ("--events-file", str(directory / f"{EVENTS_NAME}{host.suffix}"))
+    if broker in plan.addresses:
+        yield "--allow-remote"
 
 
 def run_simulated(plan: RunPlan) -> Report:

@@ -144,15 +144,13 @@ def declaration_problems(
                 yield from _added(line, sites, "site")
             case ProcessLine():
                 yield from _added(line, processes, "process")
-    if _lone_site(declarations) is None:
-        yield from _tree_problems(sites, file, unread)
-    if _lone_site(declarations) is None:
-        for process in processes.values():
-            if process.site not in sites and process.site not in unread:
-                suggestion = nearest(process.site, sites)
-                yield Problem(
-                    process.site_at, quoted(process.site), "a site declared here", suggestion
-                )
+    if (lone := _lone_site(processes.values())) is not None and not sites:
+        sites[lone.name] = lone
+    yield from _tree_problems(sites, file, unread)
+    for process in processes.values():
+        if process.site not in sites and process.site not in unread:
+            suggestion = nearest(process.site, sites)
+            yield Problem(process.site_at, quoted(process.site), "a site declared here", suggestion)
     silent = _staffed(declarations).union(unread)
     for site in sites.values():
         if silent.isdisjoint(_climb(site.name, sites)):
@@ -178,12 +176,13 @@ def _climb(site: str, sites: Mapping[str, SiteLine]) -> list[str]:
     return climb
 
 
-def _lone_site(declarations: Sequence[Declaration]) -> str | None:
-    """Return the one site that there is if nobody has declared one: it can only be the root."""
-    if any(isinstance(line, SiteLine) for line in declarations):
+def _lone_site(processes: Iterable[ProcessLine]) -> SiteLine | None:
+    """Return the one site that there is: if nobody has declared any, it can only be the root."""
+    places = {line.site: line.site_at for line in reversed([*processes])}
+    if len(places) != 1:
         return None
-    names = {line.site for line in declarations if isinstance(line, ProcessLine)}
-    return names.pop() if len(names) == 1 else None
+    ((name, at),) = places.items()
+    return SiteLine(at, name, None, at)
 
 
 Named = TypeVar("Named", SiteLine, ProcessLine)
@@ -242,7 +241,7 @@ def assemble(declarations: Sequence[Declaration]) -> Configuration:
             case ProcessLine():
                 if processes.setdefault(line.name, line) is not line:
                     notices.append(_repeated(line))
-                elif line.url is not None and not _is_address(line.url):
+                elif line.url is not None and address_in(line.url) is None:
                     text = f"{quoted(line.url)} is no address, which matters with --use-urls only"
                     notices.append(Notice(NoticeKind.ODD_URL, line.at, text))
             case SettingLine(value=None):
@@ -253,10 +252,10 @@ def assemble(declarations: Sequence[Declaration]) -> Configuration:
                     text = f"{line.attribute} is set once more; the last one holds"
                     notices.append(Notice(NoticeKind.REPEATED_SETTING, line.at, text))
                 settings[line.attribute] = line.value
-    if (lone := _lone_site(declarations)) is not None:
-        at = next(iter(processes.values())).site_at
-        sites[lone] = SiteLine(at, lone, None, at)
-        notices.append(Notice(NoticeKind.NO_SITE, at, f"'{lone}' is taken to be the only one"))
+    if (lone := _lone_site(processes.values())) is not None and not sites:
+        sites[lone.name] = lone
+        text = f"'{lone.name}' is taken to be the only one"
+        notices.append(Notice(NoticeKind.NO_SITE, lone.at, text))
     staffed = _staffed(declarations)
     # A site without a broker is served by the nearest one above it that has some.
     homes = {
@@ -278,9 +277,10 @@ def _repeated(line: SiteLine | ProcessLine) -> Notice:
     return Notice(NoticeKind.REPEATED_LINE, line.at, f"'{line.name}' is declared once more")
 
 
-def _is_address(url: str) -> bool:
+def address_in(url: str) -> str | None:
+    """Return the `host:port` of a URL; `None` if it has none."""
     match = URL.fullmatch(url)
-    return match is not None and int(match[2]) <= PORT_MAX
+    return f"{match[1]}:{match[2]}" if match is not None and int(match[2]) <= PORT_MAX else None
 
 
 def _sites(

@@ -5,8 +5,16 @@ from pathlib import Path
 
 import click
 
+from scripts.hosts import places
 from scripts.narration import Narrator, Progress
-from scripts.options import delta_option, examples, json_option, ordering_option, out_option
+from scripts.options import (
+    delta_option,
+    examples,
+    json_option,
+    machine_options,
+    ordering_option,
+    out_option,
+)
 from scripts.run_directory import new_run_directory
 from scripts.scenario import load_scenario, raise_problems
 from scripts.verdict import print_verdict, raise_if_violated, report_as_json
@@ -17,6 +25,7 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
         "plait run topologies/demo.conf topologies/demo.script --watch",
         "plait run demo.conf demo.script          the samples that come with plait",
         "plait run x.conf x.script --simulate --seed 7",
+        "plait run x.conf x.script --hosts hosts.txt",
         "plait run x.conf x.script --ordering none --out runs/first --json",
     )
 )
@@ -33,6 +42,7 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 )
 @ordering_option
 @delta_option
+@machine_options
 @click.option(
     "--strict", is_flag=True, help="Refuse commands for unknown processes, as `plait check` does."
 )
@@ -46,6 +56,10 @@ def command(
     seed: int,
     ordering: str | None,
     delta: int | None,
+    hosts: str | None,
+    ssh: str,
+    remote_plait: str,
+    use_urls: bool,
     strict: bool,
     watch: bool,
     as_json: bool,
@@ -64,8 +78,11 @@ def command(
     """
     if watch and as_json:
         raise click.UsageError("--watch is for people and --json for programs: choose one.")
+    if simulate and (hosts is not None or use_urls):
+        raise click.UsageError("--simulate runs nothing anywhere: neither --hosts nor --use-urls.")
     scenario = load_scenario(configuration, script, strict=strict)
     raise_problems(scenario.not_yet(ordering))
+    where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
     for warning in scenario.warnings:
         click.echo(f"warning: {warning}", err=True)
 
@@ -79,6 +96,7 @@ def command(
         seed=seed,
         directory=new_run_directory(out, Path(configuration).stem),
         open_teller=Narrator if watch else Progress,
+        **where,
     )
     report = run_simulated(plan) if simulate else run_on_processes(plan)
     if as_json:

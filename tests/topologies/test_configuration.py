@@ -250,6 +250,12 @@ def test_the_one_site_that_nobody_declares_is_the_root() -> None:
     assert notices(configuration) == ["1:24 no site"]
 
 
+def test_a_site_that_nobody_declares_needs_a_broker_too() -> None:
+    assert problems("Process p Is publisher On s") == [
+        "x.conf:1:27: found site 's' without a broker, expected one broker or more"
+    ]
+
+
 def test_several_sites_that_nobody_declares_are_refused() -> None:
     assert len(problems("Process b Is broker On s\nProcess c Is broker On t")) == 3
 
