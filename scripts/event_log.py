@@ -24,6 +24,7 @@ class EventLog:
     """Writes what happens into the `events.log` of a run directory."""
 
     def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
         self._file = (directory / NAME).open("a", encoding="utf-8", buffering=1)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 

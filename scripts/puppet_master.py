@@ -1,7 +1,7 @@
 """Performs a script on a stage: what each command means, whatever the stage is made of."""
 
 import random
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from broker.event_lines import describe
@@ -14,6 +14,7 @@ from scripts.scenario import filter_of
 from scripts.stage import Stage
 from topologies.content import render
 from topologies.errors import Problem
+from topologies.overlay import Overlay
 from topologies.script import (
     Advertise,
     AwaitStable,
@@ -35,14 +36,12 @@ from topologies.script import (
 class PuppetMaster:
     """Executes commands one after the other; streams of publications go on meanwhile."""
 
-    def __init__(
-        self, stage: Stage, *, seed: int, tell: Tell, not_started: Collection[str] = ()
-    ) -> None:
-        """Move what is on the stage; processes that are `not_started` are passed over."""
+    def __init__(self, stage: Stage, overlay: Overlay, *, seed: int, tell: Tell) -> None:
+        """Move what is on the stage, on which this overlay is."""
         self._stage = stage
         self._seed = seed
         self._tell = tell
-        self._not_started = not_started
+        self._overlay = overlay
         self._advertised: dict[str, list[Filter]] = {}
         self._streams = 0
         self._last_told: Stable | Unsettled | None = None
@@ -108,9 +107,11 @@ class PuppetMaster:
         if not isinstance(command, ProcessCommand):
             return ""
         process, faults = command.process, self._stage.faults
-        if process in self._not_started:
+        if process in self._overlay.standbys:
             return f"{process} is a standby, and not started"
         match command:
+            case Recover() if process not in self._overlay.brokers:
+                return f"{process} is a client, and only brokers are started again"
             case Recover():
                 return "" if process in faults.crashed else f"{process} has not crashed"
             case _ if process in faults.crashed:

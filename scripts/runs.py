@@ -112,9 +112,7 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
             write_processes(plan.directory, brokers.describe())
             place = HistoryPlace(directory=plan.directory, run_id=run_id, note=note)
             async with open_stage(overlay, brokers, place, tell) as stage:
-                await perform(
-                    PuppetMaster(stage, seed=plan.seed, tell=tell, not_started=overlay.standbys)
-                )
+                await perform(PuppetMaster(stage, overlay, seed=plan.seed, tell=tell))
         for broker in overlay.brokers:
             note("stopped", broker)
         for host in dict.fromkeys(plan.hosts.values()):
@@ -173,8 +171,7 @@ def run_simulated(plan: RunPlan) -> Report:
         stage = SimulatedStage(
             world, configuration, ordering=plan.ordering, delta=plan.delta, tell=tell
         )
-        standbys = configuration.overlay.standbys
-        master = PuppetMaster(stage, seed=plan.seed, tell=tell, not_started=standbys)
+        master = PuppetMaster(stage, configuration.overlay, seed=plan.seed, tell=tell)
         perform_at_once(master.perform(plan.scenario.script.commands))
     records = world.records()
     manifest = Manifest(

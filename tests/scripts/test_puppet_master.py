@@ -268,7 +268,7 @@ def test_commands_that_cannot_be_executed_are_passed_over_with_a_reason(tmp_path
     performance = Performance(
         tmp_path,
         "Crash alice\nCrash alice\nSubscriber alice Subscribe /a\nFreeze alice\nRecover b1\n"
-        "Unfreeze b1\nFreeze b1\nFreeze b1\n",
+        "Unfreeze b1\nFreeze b1\nFreeze b1\nRecover alice\n",
     )
     reasons = [one.reason for one in performance.happenings if isinstance(one, PassedOver)]
 
@@ -277,6 +277,7 @@ def test_commands_that_cannot_be_executed_are_passed_over_with_a_reason(tmp_path
         "b1 has not crashed",
         "b1 is not frozen",
         "b1 is frozen already",
+        "alice is a client, and only brokers are started again",
     ]
     assert performance.report.is_clean
 
