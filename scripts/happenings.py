@@ -121,6 +121,14 @@ class Unfrozen:
 
 
 @attrs.frozen
+class BrokerLost:
+    """A broker has ended by itself, after another one had crashed."""
+
+    broker: str
+    reason: str
+
+
+@attrs.frozen
 class ClientLost:
     """A client has lost the overlay for good."""
 
@@ -173,6 +181,7 @@ Happening = (
     | Recovered
     | Frozen
     | Unfrozen
+    | BrokerLost
     | ClientLost
     | Stable
     | Unsettled

@@ -29,7 +29,7 @@ import attrs
 import trio
 
 from scripts.errors import EnvironmentFailedError
-from scripts.happenings import BrokerReady, BrokersStarted, BrokersStopped, Tell
+from scripts.happenings import BrokerLost, BrokerReady, BrokersStarted, BrokersStopped, Tell
 from scripts.hosts import Host, ThisHost
 
 READY_TIMEOUT_S: Final = 60.0
@@ -183,6 +183,7 @@ class RunningOverlay:
     def crash(self, broker: str) -> None:
         """End a broker as it stands."""
         self._launcher.note("crashed", broker)
+        self._launcher.has_crashes = True
         self.processes[broker].kill()
 
     async def recover(self, broker: str) -> None:
@@ -212,7 +213,8 @@ async def launch(
 ) -> AsyncIterator[RunningOverlay]:
     """Start the brokers of a tree, parents before children in `plans`; stop them at the end.
 
-    A broker that ends by itself cancels what runs inside, with `EnvironmentFailedError`.
+    A broker that ends by itself cancels what runs inside, with `EnvironmentFailedError`; unless
+    another one has crashed before, which it may have been unable to survive.
     """
     launcher = _Launcher(log_directory, tell, note)
     with launcher.burying_all():
@@ -239,6 +241,7 @@ class _Launcher:
         self._log_directory = log_directory
         self._tell = tell
         self._earlier_lives: list[BrokerProcess] = []
+        self.has_crashes = False
         self._is_stopping = False
 
     def start_all(self, plans: Sequence[BrokerPlan]) -> None:
@@ -281,6 +284,10 @@ class _Launcher:
         if process.is_killed or (self._is_stopping and code == 0):
             return
         when = "" if process.ready.is_set() else " before it was ready"
+        if self.has_crashes:
+            self.note("stopped", process.plan.name)
+            self._tell(BrokerLost(process.plan.name, f"{_ending(code)}{when}"))
+            return
         raise EnvironmentFailedError(
             f"broker {process.plan.name} {_ending(code)}{when}; {process.last_words()}"
         )

@@ -12,6 +12,7 @@ import click
 from broker.event_lines import describe
 from scripts.happenings import (
     Advertised,
+    BrokerLost,
     BrokerReady,
     BrokersStarted,
     BrokersStopped,
@@ -110,8 +111,8 @@ class Narrator:
                 self._say(process, "frozen", "does nothing for now")
             case Unfrozen(process):
                 self._say(process, "goes on", "with what has arrived")
-            case ClientLost(client, reason):
-                self._say(client, "lost", reason)
+            case BrokerLost(process, reason) | ClientLost(process, reason):
+                self._say(process, "lost", reason)
             case PassedOver(command, reason):
                 self._say("script", "passes over", f"{format_command(command)}: {reason}")
             case Unsettled(waiting):

@@ -241,4 +241,14 @@ class ProcessStage:
 
     async def status(self) -> list[StatusReport | Unreachable]:
         """Ask every broker how it is."""
-        return await survey(process.address for process in self._brokers.processes.values())
+        processes = self._brokers.processes
+        silent = [
+            Unreachable(name, processes[name].address, reason)
+            for names, reason in (
+                (self.faults.crashed, "it has crashed"),
+                (self.faults.frozen, "it is frozen"),
+            )
+            for name in names
+            if name in processes
+        ]
+        return await survey((process.address for process in processes.values()), silent)

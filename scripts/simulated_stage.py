@@ -16,6 +16,7 @@ from routing.values import Content
 from scripts.errors import GuaranteeViolatedError
 from scripts.happenings import (
     Advertised,
+    ClientLost,
     Crashed,
     Delivered,
     Frozen,
@@ -86,6 +87,7 @@ class SimulatedStage:
         self._delivered = 0
         self._subscriptions: dict[tuple[str, str], list[SubscriptionId]] = {}
         self._puppets: dict[str, _Puppet] = {}
+        self._lost: set[str] = set()
         self._brokers: dict[str, Node] = {}
         overlay = configuration.overlay
         for broker in overlay.brokers:
@@ -271,9 +273,16 @@ class SimulatedStage:
             return self.faults.have_been and self._world.now - since > SILENCE_S
 
         self._wait_until(is_over, tick_s=SETTLE_TICK_S)
+        self._tell_who_is_lost()
         if unfinished := self._unfinished():
             return Unsettled("; ".join(unfinished))
         return Stable(self._published, self._delivered)
+
+    def _tell_who_is_lost(self) -> None:
+        for name, puppet in self._puppets.items():
+            if puppet.is_gone and name not in self.faults.crashed | self._lost:
+                self._lost.add(name)
+                self._tell(ClientLost(name, str(puppet.node.stopped)))
 
     def _state(self) -> tuple[int, ...]:
         """Whatever changes as long as anything happens."""
@@ -298,12 +307,15 @@ class SimulatedStage:
 
     async def status(self) -> list[StatusReport | Unreachable]:
         """Ask every broker how it is."""
-        return [
-            Unreachable(name, name, "it has crashed")
-            if node.stopped is not None
-            else _broker(node).status()
-            for name, node in self._brokers.items()
-        ]
+        reports: list[StatusReport | Unreachable] = []
+        for name, node in self._brokers.items():
+            if node.stopped is not None:
+                reports.append(Unreachable(name, name, f"it has {node.stopped}"))
+            elif node.frozen is not None:
+                reports.append(Unreachable(name, name, "it is frozen"))
+            else:
+                reports.append(_broker(node).status())
+        return reports
 
     def _wait_until(
         self,

@@ -9,6 +9,7 @@ from faulttol.history import Record, read_run
 from scripts.errors import ProblemsFoundError
 from scripts.happenings import (
     Advertised,
+    ClientLost,
     CommandBegun,
     Delivered,
     Frozen,
@@ -25,6 +26,7 @@ from scripts.happenings import (
 from scripts.narration import Clock
 from scripts.runs import RunPlan, run_simulated
 from scripts.scenario import load_scenario
+from scripts.status_reports import Unreachable
 
 CONFIGURATION = """\
 RoutingPolicy filter
@@ -321,3 +323,25 @@ def test_a_broker_recovers_with_a_higher_incarnation(tmp_path: Path) -> None:
     assert performance.of_kind(Recovered) == [Recovered("b2")]
     assert len(performance.of_kind(Delivered)) == 3
     assert performance.report.is_clean
+
+
+def test_status_knows_who_cannot_answer(tmp_path: Path) -> None:
+    performance = Performance(tmp_path, "Freeze b1\nCrash b2\nStatus\n")
+    (status,) = performance.of_kind(StatusTaken)
+
+    assert isinstance(status, StatusTaken)
+    assert status.reports == [
+        Unreachable("b1", "b1", "it is frozen"),
+        Unreachable("b2", "b2", "it has crashed"),
+    ]
+
+
+def test_a_client_that_loses_the_overlay_ends_and_is_told_of(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Crash b1\nCrash b2\nWait 60000\nPublisher nyse Publish 3 Ontopic /a Interval 10\n",
+    )
+    lost = performance.of_kind(ClientLost)
+
+    assert [one.client for one in lost if isinstance(one, ClientLost)] == ["nyse", "alice"]
+    assert performance.of_kind(Published) == []

@@ -120,7 +120,7 @@ def test_the_canonical_form_says_the_same_and_is_its_own() -> None:
     twice = plait("format", "y.txt")
 
     assert once.stdout == (
-        "RoutingPolicy flooding\nOrdering PAIRWISE\nLoggingLevel light\nDelta 1\n\n"
+        "RoutingPolicy flooding\nOrdering PAIRWISE\nLoggingLevel light\nDelta 1\nDetection fast\n\n"
         "Site here Parent none\n\n"
         "Process b1 Is broker On here URL tcp://localhost:3333/broker\n"
         "Process nyse Is publisher On here\nProcess alice Is subscriber On here\n\n"
