@@ -290,7 +290,9 @@ class Reforming:
         """Whether a broker that is back has to wait until the tree does without what it was."""
         core = self._core
         place = core.neighbourhood.place_of(hello.node)
-        if core.delta == 0 or place is None or place.incarnation >= hello.incarnation:
+        if hello.kind is not NodeKind.BROKER or core.delta == 0:
+            return False
+        if place is None or place.incarnation >= hello.incarnation:
             return False
         self._returning.append((link, hello, core.now))
         self.suspect(Life(hello.node, place.incarnation), "it has been restarted")

@@ -23,6 +23,8 @@ Commands, in any case; names are those of the configuration:
   Publisher N Publish K Ontopic T Interval MS
   Publisher N Advertise WHERE FILTER     what N is going to publish by content
   Publisher N Publish K CONTENT {"price": ${random(90,110)}, "n": ${n}} Interval MS
+  Crash N        Recover N           kill -9; start again (brokers)
+  Freeze N       Unfreeze N          stop in its tracks; go on with what has arrived
   Wait MS        Await stable        Status
   help           quit, or Ctrl-D"""
 

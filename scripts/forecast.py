@@ -14,7 +14,7 @@ from routing.conflicts import EXACT
 from routing.filter_text import topic_filter
 from routing.filters import Filter
 from routing.regions import in_common
-from scripts.puppet_master import filter_of
+from scripts.scenario import filter_of
 from topologies.overlay import Overlay
 from topologies.script import Advertise, Command, PublishStream, Subscribe, Topic
 

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from scripts.status_reports import StatusReport, Unreachable
+from topologies.script import Command
 
 
 @attrs.frozen
@@ -31,6 +32,21 @@ class ClientConnected:
 
     client: str
     broker: str
+
+
+@attrs.frozen
+class CommandBegun:
+    """A command of the script is being executed."""
+
+    command: Command
+
+
+@attrs.frozen
+class PassedOver:
+    """A command is not executed, because it cannot be."""
+
+    command: Command
+    reason: str
 
 
 @attrs.frozen
@@ -77,11 +93,63 @@ class Delivered:
 
 
 @attrs.frozen
+class Crashed:
+    """A process has been killed."""
+
+    process: str
+
+
+@attrs.frozen
+class Recovered:
+    """A process that had crashed has been started again."""
+
+    process: str
+
+
+@attrs.frozen
+class Frozen:
+    """A process has been stopped in its tracks."""
+
+    process: str
+
+
+@attrs.frozen
+class Unfrozen:
+    """A frozen process goes on."""
+
+    process: str
+
+
+@attrs.frozen
+class BrokerLost:
+    """A broker has ended by itself, after another one had crashed."""
+
+    broker: str
+    reason: str
+
+
+@attrs.frozen
+class ClientLost:
+    """A client has lost the overlay for good."""
+
+    client: str
+    reason: str
+
+
+@attrs.frozen
 class Stable:
     """Nothing is in flight: every publication so far is confirmed, every delivery taken."""
 
     publications: int
     deliveries: int
+
+
+@attrs.frozen
+class Unsettled:
+    """After faults nothing more happens, and yet not everything is confirmed."""
+
+    waiting: str
+    """What is waited for in vain, in words."""
 
 
 @attrs.frozen
@@ -102,12 +170,21 @@ Happening = (
     BrokersStarted
     | BrokerReady
     | ClientConnected
+    | CommandBegun
+    | PassedOver
     | Advertised
     | Subscribed
     | Unsubscribed
     | Published
     | Delivered
+    | Crashed
+    | Recovered
+    | Frozen
+    | Unfrozen
+    | BrokerLost
+    | ClientLost
     | Stable
+    | Unsettled
     | StatusTaken
     | BrokersStopped
 )

@@ -1,5 +1,8 @@
 """Starts one operating-system process per broker, watches them, and leaves none behind.
 
+It also does to them what scripts ask for: kills one and starts it again, freezes one and lets it go
+on. Each of these is in the history of the run, and there before it is done.
+
 All processes are started at once, because importing is most of what a start costs. Each then waits
 to be told its join point (`scripts/supervision.py` is the other end): its parent's address, known
 as soon as the parent is ready. So an overlay starts about as fast as the machine can import, and
@@ -18,8 +21,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +29,8 @@ import attrs
 import trio
 
 from scripts.errors import EnvironmentFailedError
-from scripts.happenings import BrokerReady, BrokersStarted, BrokersStopped, Tell
+from scripts.happenings import BrokerLost, BrokerReady, BrokersStarted, BrokersStopped, Tell
+from scripts.hosts import Host, ThisHost
 
 READY_TIMEOUT_S: Final = 60.0
 """Half a second is usual; the rest is for loaded machines."""
@@ -39,6 +42,14 @@ POLL_INTERVAL_S: Final = 0.01
 LOG_LINES_SHOWN: Final = 8
 
 
+Note = Callable[[str, str], None]
+"""Takes a kind of the launcher's records, and the process it is about."""
+
+
+def no_note(kind: str, about: str) -> None:
+    """Write nothing down."""
+
+
 @attrs.frozen(kw_only=True)
 class BrokerPlan:
     """One broker to start; `parent` is the broker it joins at, `None` for the root."""
@@ -47,22 +58,33 @@ class BrokerPlan:
     parent: str | None
     arguments: tuple[str, ...] = ()
     """More options of `plait broker`."""
+    listen: str = ""
+    """Where it is to listen; at any free port of its host if that is empty."""
+    host: Host = attrs.field(factory=ThisHost)
 
 
 class BrokerProcess:
     """One life of a broker: its process, the pipe that ties it to us, its log."""
 
-    def __init__(self, plan: BrokerPlan, log_path: Path) -> None:
+    def __init__(self, plan: BrokerPlan, log_path: Path, *, incarnation: int, listen: str) -> None:
         self.plan = plan
         self.log_path = log_path
+        self.incarnation = incarnation
         self.address = ""
         self.ready = trio.Event()
-        command = [sys.executable, "-P", "-m", "scripts.main", "broker", "--json", "--supervised"]
+        self.is_killed = False
+        """Whether it was we who ended it."""
+        self.is_frozen = False
+        self._pid_there = 0
+        command = plan.host.command(
+            *("broker", "--json", "--supervised", "--name", plan.name, *plan.arguments),
+            *("--incarnation", str(incarnation), "--listen", listen),
+        )
         with log_path.open("ab") as log:
             # Started by this very thread, and not with trio's help, which uses another one: to
             # the kernel the parent of a process is a thread, and trio's threads come and go.
             self._popen = subprocess.Popen(  # noqa: S603 - our own program, no shell
-                [*command, "--name", plan.name, *plan.arguments],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -72,8 +94,8 @@ class BrokerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
-        return self._popen.pid
+        """The process id, on its own machine."""
+        return self._pid_there or self._popen.pid
 
     @property
     def is_running(self) -> bool:
@@ -95,17 +117,31 @@ class BrokerProcess:
             async for chunk in output:
                 buffer += chunk
                 if not self.ready.is_set() and b"\n" in buffer:
-                    self.address = json.loads(buffer.split(b"\n")[0])["address"]
+                    ready = json.loads(buffer.split(b"\n")[0])
+                    self.address, self._pid_there = ready["address"], ready["pid"]
                     self.ready.set()
         # Its output has ended and so has it, give or take a moment.
         return await trio.to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; one that has ended does not mind."""
-        self._popen.send_signal(number)
+        self.plan.host.send(number, self.pid, self._popen)
+
+    def kill(self) -> None:
+        """End it as it stands."""
+        self.is_killed = True
+        self.signal(signal.SIGKILL)
+
+    def ask_to_stop(self) -> None:
+        """Let it finish what it has accepted, and end: nobody holds its standard input any more."""
+        assert self._popen.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._popen.stdin.close()
 
     def bury(self) -> None:
         """Make sure that it is dead, and leave no zombie and no open pipe."""
+        if self.is_frozen:
+            self.kill()  # on another machine it could not notice that we are gone
         self._popen.kill()
         self._popen.wait()
         for pipe in (self._popen.stdin, self._popen.stdout):
@@ -120,11 +156,18 @@ class BrokerProcess:
         return f"the end of {self.log_path}:{end}" if end else f"{self.log_path} is empty"
 
 
-@attrs.define
 class RunningOverlay:
-    """The brokers of an overlay, all of them ready."""
+    """The brokers of an overlay, all of them ready; and what may be done to them."""
 
-    processes: Mapping[str, BrokerProcess]
+    def __init__(self, launcher: "_Launcher") -> None:
+        self._launcher = launcher
+        self.is_in_hurry = False
+        """Whether nothing more is to be expected of the brokers than to end."""
+
+    @property
+    def processes(self) -> Mapping[str, BrokerProcess]:
+        """The present life of every broker."""
+        return self._launcher.processes
 
     def address_of(self, broker: str) -> str:
         """Return where a broker listens, `host:port`."""
@@ -137,26 +180,53 @@ class RunningOverlay:
             for name, process in self.processes.items()
         }
 
+    def crash(self, broker: str) -> None:
+        """End a broker as it stands."""
+        self._launcher.note("crashed", broker)
+        self._launcher.has_crashes = True
+        self.processes[broker].kill()
+
+    async def recover(self, broker: str) -> None:
+        """Start a broker that crashed in its next life, at its old address; wait until it serves.
+
+        For `READY_TIMEOUT_S` at most: a broker may have nobody left to join.
+        """
+        self._launcher.note("restarted", broker)
+        await self._launcher.start_again(broker)
+
+    def freeze(self, broker: str) -> None:
+        """Stop a broker in its tracks."""
+        self._launcher.note("frozen", broker)
+        self.processes[broker].is_frozen = True
+        self.processes[broker].signal(signal.SIGSTOP)
+
+    def unfreeze(self, broker: str) -> None:
+        """Let it go on."""
+        self._launcher.note("unfrozen", broker)
+        self.processes[broker].is_frozen = False
+        self.processes[broker].signal(signal.SIGCONT)
+
 
 @contextlib.asynccontextmanager
 async def launch(
-    plans: Sequence[BrokerPlan], *, log_directory: Path, tell: Tell
+    plans: Sequence[BrokerPlan], *, log_directory: Path, tell: Tell, note: Note = no_note
 ) -> AsyncIterator[RunningOverlay]:
     """Start the brokers of a tree, parents before children in `plans`; stop them at the end.
 
-    A broker that ends by itself cancels what runs inside, with `EnvironmentFailedError`.
+    A broker that ends by itself cancels what runs inside, with `EnvironmentFailedError`; unless
+    another one has crashed before, which it may have been unable to survive.
     """
-    launcher = _Launcher(tell)
+    launcher = _Launcher(log_directory, tell, note)
     with launcher.burying_all():
-        launcher.start_all(plans, log_directory)
+        launcher.start_all(plans)
         try:
-            async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as launcher.nursery:
                 for process in launcher.processes.values():
-                    nursery.start_soon(launcher.watch, process)
-                    nursery.start_soon(launcher.introduce, process)
+                    launcher.look_after(process)
                 await launcher.all_ready()
-                yield RunningOverlay(launcher.processes)
-                await launcher.stop_leaves_first(plans)
+                overlay = RunningOverlay(launcher)
+                yield overlay
+                await launcher.stop_leaves_first(plans, is_in_hurry=overlay.is_in_hurry)
         except BaseException:
             await launcher.stop_at_once()
             raise
@@ -164,16 +234,41 @@ async def launch(
 
 
 class _Launcher:
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, log_directory: Path, tell: Tell, note: Note) -> None:
         self.processes: dict[str, BrokerProcess] = {}
+        self.nursery: trio.Nursery
+        self.note = note
+        self._log_directory = log_directory
         self._tell = tell
+        self._earlier_lives: list[BrokerProcess] = []
+        self.has_crashes = False
         self._is_stopping = False
 
-    def start_all(self, plans: Sequence[BrokerPlan], log_directory: Path) -> None:
-        log_directory.mkdir(parents=True, exist_ok=True)
+    def start_all(self, plans: Sequence[BrokerPlan]) -> None:
+        self._log_directory.mkdir(parents=True, exist_ok=True)
         for plan in plans:
-            self.processes[plan.name] = BrokerProcess(plan, log_directory / f"{plan.name}.log")
+            self._start(plan, incarnation=1, listen=plan.listen or plan.host.listen)
         self._tell(BrokersStarted(len(plans)))
+
+    def _start(self, plan: BrokerPlan, *, incarnation: int, listen: str) -> BrokerProcess:
+        log_path = self._log_directory / f"{plan.name}.log"
+        process = BrokerProcess(plan, log_path, incarnation=incarnation, listen=listen)
+        self.processes[plan.name] = process
+        return process
+
+    async def start_again(self, broker: str) -> None:
+        before = self.processes[broker]
+        self._earlier_lives.append(before)
+        process = self._start(
+            before.plan, incarnation=before.incarnation + 1, listen=before.address
+        )
+        self.look_after(process)
+        with trio.move_on_after(READY_TIMEOUT_S):
+            await process.ready.wait()
+
+    def look_after(self, process: BrokerProcess) -> None:
+        self.nursery.start_soon(self._watch, process)
+        self.nursery.start_soon(self._introduce, process)
 
     @contextlib.contextmanager
     def burying_all(self) -> Iterator[None]:
@@ -181,19 +276,23 @@ class _Launcher:
         try:
             yield
         finally:
-            for process in self.processes.values():
+            for process in (*self._earlier_lives, *self.processes.values()):
                 process.bury()
 
-    async def watch(self, process: BrokerProcess) -> None:
+    async def _watch(self, process: BrokerProcess) -> None:
         code = await process.watch()
-        if self._is_stopping and code == 0:
+        if process.is_killed or (self._is_stopping and code == 0):
             return
         when = "" if process.ready.is_set() else " before it was ready"
+        if self.has_crashes:
+            self.note("stopped", process.plan.name)
+            self._tell(BrokerLost(process.plan.name, f"{_ending(code)}{when}"))
+            return
         raise EnvironmentFailedError(
             f"broker {process.plan.name} {_ending(code)}{when}; {process.last_words()}"
         )
 
-    async def introduce(self, process: BrokerProcess) -> None:
+    async def _introduce(self, process: BrokerProcess) -> None:
         parent = self.processes[process.plan.parent] if process.plan.parent else None
         if parent:
             await parent.ready.wait()
@@ -214,22 +313,26 @@ class _Launcher:
             f"not ready after {READY_TIMEOUT_S:g} s: {names}; {late[0].last_words()}"
         )
 
-    async def stop_leaves_first(self, plans: Sequence[BrokerPlan]) -> None:
+    async def stop_leaves_first(self, plans: Sequence[BrokerPlan], *, is_in_hurry: bool) -> None:
         self._is_stopping = True
+        if is_in_hurry:
+            for process in self.processes.values():
+                process.kill()
         with trio.move_on_after(STOP_TIMEOUT_S):
             for level in _levels(plans):
-                await self._terminate([self.processes[name] for name in level])
+                await self._stop([self.processes[name] for name in level])
             return
         late = [name for name, process in self.processes.items() if process.is_running]
         raise EnvironmentFailedError(f"not stopped after {STOP_TIMEOUT_S:g} s: {', '.join(late)}")
 
     async def stop_at_once(self) -> None:
         with trio.CancelScope(deadline=trio.current_time() + ABORT_TIMEOUT_S, shield=True):
-            await self._terminate(self.processes.values())
+            await self._stop(self.processes.values())
 
-    async def _terminate(self, processes: Collection[BrokerProcess]) -> None:
+    async def _stop(self, processes: Iterable[BrokerProcess]) -> None:
+        processes = list(processes)
         for process in processes:
-            process.signal(signal.SIGTERM)
+            process.ask_to_stop()
         # Looked at, not listened to: after an error nobody is left who watches them.
         while any(process.is_running for process in processes):  # noqa: ASYNC110
             await trio.sleep(POLL_INTERVAL_S)

@@ -30,8 +30,11 @@ from scripts.options import examples
 COMMANDS: Final[dict[str, str]] = {
     "run": "Launch an overlay, execute a script, check what happened.",
     "up": "The same, with a prompt that takes script commands.",
+    "events": "Follow what happens in a run.",
     "check": "Check a configuration and a script, and run nothing.",
     "conflicts": "What is going to wait where, and why; runs nothing.",
+    "format": "Write a configuration or script in its canonical form.",
+    "topology": "Build overlays of well-known shapes, and draw them.",
     "simulate": "Many random overlays in virtual time, every guarantee checked.",
     "broker": "Run one broker.",
     "pub": "Publish from the shell.",

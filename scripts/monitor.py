@@ -84,10 +84,15 @@ async def _answer(stream: trio.SocketStream, message: Message) -> StatusReport |
     return None
 
 
-async def survey(addresses: Iterable[str]) -> list[StatusReport | Unreachable]:
-    """Ask these brokers, then the neighbours they name, until all of the overlay has been asked."""
-    waiting = dict.fromkeys(addresses, "")
-    found: dict[str, StatusReport | Unreachable] = {}
+async def survey(
+    addresses: Iterable[str], silent: Iterable[Unreachable] = ()
+) -> list[StatusReport | Unreachable]:
+    """Ask these brokers, then the neighbours they name, until all of the overlay has been asked.
+
+    Those who are known to be `silent` are not asked, as waiting for them takes long.
+    """
+    found: dict[str, StatusReport | Unreachable] = {one.address: one for one in silent}
+    waiting = dict.fromkeys((address for address in addresses if address not in found), "")
     while waiting:
         async with trio.open_nursery() as nursery:
             for address, name in waiting.items():

@@ -4,26 +4,36 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 
+from broker.event_lines import describe
 from scripts.happenings import (
     Advertised,
+    BrokerLost,
     BrokerReady,
     BrokersStarted,
     BrokersStopped,
     ClientConnected,
+    ClientLost,
+    Crashed,
     Delivered,
+    Frozen,
     Happening,
+    PassedOver,
     Published,
+    Recovered,
     Stable,
     StatusTaken,
     Subscribed,
+    Unfrozen,
+    Unsettled,
     Unsubscribed,
 )
 from scripts.status_reports import StatusReport, Unreachable
+from topologies.script import format_command
 
 LINES_PER_SECOND: Final = 6
 """Of publications, and as many of deliveries: more than that nobody reads."""
@@ -35,16 +45,12 @@ COLOURS: Final[Mapping[str, str]] = {
     "unsubscribed": "cyan",
     "published": "yellow",
     "received": "green",
+    "crashed": "red",
+    "recovered": "blue",
+    "frozen": "red",
+    "goes on": "blue",
+    "lost": "red",
 }
-
-
-def describe(content: Mapping[str, Any]) -> str:
-    """Return the attributes as people write them for `plait pub`."""
-    return " ".join(f"{name}={_value(value)}" for name, value in content.items())
-
-
-def _value(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 Clock = Callable[[], float]
@@ -97,6 +103,20 @@ class Narrator:
                 self._sample(publisher, "published", f"#{seq} {describe(content)}")
             case Delivered(subscriber, publisher, seq, content):
                 self._sample(subscriber, "received", f"{publisher}#{seq} {describe(content)}")
+            case Crashed(process):
+                self._say(process, "crashed", "killed")
+            case Recovered(process):
+                self._say(process, "recovered", "started again")
+            case Frozen(process):
+                self._say(process, "frozen", "does nothing for now")
+            case Unfrozen(process):
+                self._say(process, "goes on", "with what has arrived")
+            case BrokerLost(process, reason) | ClientLost(process, reason):
+                self._say(process, "lost", reason)
+            case PassedOver(command, reason):
+                self._say("script", "passes over", f"{format_command(command)}: {reason}")
+            case Unsettled(waiting):
+                self._say("everyone", "not stable", f"and nothing more happens: {waiting}")
             case Stable(publications, deliveries):
                 counts = f"{publications} publications and {deliveries} deliveries"
                 not_shown = f" ({self._passed_over} of them not shown)" if self._passed_over else ""

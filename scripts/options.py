@@ -89,3 +89,35 @@ out_option: Final = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="The run directory; runs/NAME-TIME if it is not given.",
 )
+
+
+def machine_options(command: Any) -> Any:
+    """Add the options that say where brokers run."""
+    for option in (
+        click.option(
+            "--use-urls",
+            is_flag=True,
+            help="Let brokers listen where their URLs say, instead of on free ports.",
+        ),
+        click.option(
+            "--remote-plait",
+            default="plait",
+            show_default=True,
+            envvar="PLAIT_REMOTE",
+            help="The command that is plait on those machines.",
+        ),
+        click.option(
+            "--ssh",
+            default="ssh",
+            show_default=True,
+            envvar="PLAIT_SSH",
+            help="The command that reaches them.",
+        ),
+        click.option(
+            "--hosts",
+            metavar="FILE",
+            help="Start brokers through ssh; lines of FILE are [user@]host[=address] [site ...].",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from broker.net import Client, Subscription, connect
+from broker.net import Client
 from broker.net.logs import LogWriter
 from faulttol.history import HistoryWriter
 from routing.values import Content
@@ -16,30 +16,40 @@ from scripts.errors import GuaranteeViolatedError
 from scripts.happenings import (
     Advertised,
     ClientConnected,
-    Delivered,
-    Published,
+    Crashed,
+    Frozen,
+    Recovered,
     Stable,
     Subscribed,
     Tell,
+    Unfrozen,
+    Unsettled,
     Unsubscribed,
 )
-from scripts.launcher import RunningOverlay
+from scripts.launcher import Note, RunningOverlay
 from scripts.monitor import survey
+from scripts.puppets import Counts, Puppet, connected
 from scripts.run_directory import LOG_FOLDER
+from scripts.stage import Faults
 from scripts.status_reports import StatusReport, Unreachable
 from topologies.overlay import Overlay
 
 SETTLE_TIMEOUT_S: Final = 60.0
 """After the last publication; milliseconds are usual, so this is a verdict and no guess."""
+SILENCE_S: Final = 20.0
+"""After faults: when for so long nothing is confirmed or delivered, nothing will be any more. It
+is more than a broker needs to give up a silent neighbour or an absent client."""
 DRAIN_POLL_S: Final = 0.001
+SETTLE_POLL_S: Final = 0.02
 
 
 @attrs.frozen(kw_only=True)
 class HistoryPlace:
-    """Where the clients of a run leave their history."""
+    """Where the clients of a run leave their history, and the launcher what it does to them."""
 
     directory: Path
     run_id: str
+    note: Note
 
 
 @contextlib.asynccontextmanager
@@ -49,23 +59,28 @@ async def open_stage(
     """Connect every client to the broker of its site; at the end they leave the overlay."""
     async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
         log = stack.enter_context((place.directory / LOG_FOLDER / "clients.log").open("a"))
-        clients = {}
+        faults, counts = Faults(), Counts()
+        puppets = {}
         for name in overlay.publishers + overlay.subscribers:
             broker = overlay.broker_of(name)
             history = stack.enter_context(
                 HistoryWriter(place.directory, place.run_id, name, incarnation=1)
             )
-            clients[name] = await stack.enter_async_context(
-                connect(
+            client = await stack.enter_async_context(
+                connected(
                     brokers.address_of(broker),
-                    name=name,
-                    incarnation=1,
+                    name,
                     history=history,
                     log=LogWriter(name, log),
+                    faults=faults,
                 )
             )
+            puppets[name] = Puppet(client, faults, counts, tell)
+            nursery.start_soon(puppets[name].run)
             tell(ClientConnected(name, broker))
-        yield ProcessStage(clients, brokers, nursery, tell)
+        yield ProcessStage(puppets, brokers, faults, counts, place.note, tell)
+        for puppet in puppets.values():
+            puppet.end()
 
 
 class ProcessStage:
@@ -73,105 +88,167 @@ class ProcessStage:
 
     def __init__(
         self,
-        clients: Mapping[str, Client],
+        puppets: Mapping[str, Puppet],
         brokers: RunningOverlay,
-        nursery: trio.Nursery,
+        faults: Faults,
+        counts: Counts,
+        note: Note,
         tell: Tell,
     ) -> None:
-        self._clients = clients
+        self.faults = faults
+        self._puppets = puppets
         self._brokers = brokers
-        self._nursery = nursery
+        self._counts = counts
+        self._note = note
         self._tell = tell
-        self._subscriptions: dict[tuple[str, str], list[Subscription]] = {}
-        self._streams = 0
-        self._streams_ended = trio.Event()
-        self._published = 0
-        self._delivered = 0
+
+    # --- clients ----------------------------------------------------------------------------
 
     async def advertise(self, publisher: str, filter_text: str) -> None:
         """Let a publisher advertise."""
-        await self._clients[publisher].advertise(filter_text)
-        self._tell(Advertised(publisher, filter_text))
+
+        async def advertise(client: Client) -> None:
+            await client.advertise(filter_text)
+            self._tell(Advertised(publisher, filter_text))
+
+        await self._puppets[publisher].ask(advertise)
 
     async def subscribe(self, subscriber: str, filter_text: str) -> None:
         """Let a subscriber subscribe, and take what it is given."""
-        subscription = await self._clients[subscriber].subscribe(filter_text)
-        self._subscriptions.setdefault((subscriber, filter_text), []).append(subscription)
-        self._nursery.start_soon(self._take_deliveries, subscriber, subscription)
-        self._tell(Subscribed(subscriber, filter_text))
+        puppet = self._puppets[subscriber]
 
-    async def _take_deliveries(self, subscriber: str, subscription: Subscription) -> None:
-        async for delivery in subscription:
-            # What several subscriptions of a client asked for, each of them is given.
-            if delivery.subscriptions[0] == subscription.id:
-                self._delivered += 1
-                content = delivery.content
-                self._tell(Delivered(subscriber, delivery.publisher, delivery.seq, content))
+        async def subscribe(client: Client) -> None:
+            puppet.take_deliveries(await client.subscribe(filter_text))
+            self._tell(Subscribed(subscriber, filter_text))
+
+        await puppet.ask(subscribe)
 
     async def unsubscribe(self, subscriber: str, filter_text: str) -> None:
         """Let a subscriber end its latest subscription with this filter; none is none."""
-        subscriptions = self._subscriptions.get((subscriber, filter_text))
-        if subscriptions:
-            await subscriptions.pop().unsubscribe()
-            self._tell(Unsubscribed(subscriber, filter_text))
+        puppet = self._puppets[subscriber]
+
+        async def unsubscribe(_: Client) -> None:
+            if subscriptions := puppet.subscriptions.get(filter_text):
+                await subscriptions.pop().unsubscribe()
+                self._tell(Unsubscribed(subscriber, filter_text))
+
+        await puppet.ask(unsubscribe)
 
     async def begin_stream(
         self, publisher: str, contents: Iterator[Content], interval_s: float
     ) -> None:
         """Let a publisher publish one of these now, and the others by and by, on the side."""
-        await self._publish_next(publisher, contents)
-        if not self._streams:
-            self._streams_ended = trio.Event()
-        self._streams += 1
-        self._nursery.start_soon(self._go_on, publisher, contents, interval_s)
+        puppet = self._puppets[publisher]
+        await puppet.ask(lambda _: puppet.begin_stream(contents, interval_s))
 
-    async def _go_on(self, publisher: str, contents: Iterator[Content], interval_s: float) -> None:
-        # Counted from the beginning: an interval is not stretched by what publishing takes.
-        due = trio.current_time() + interval_s
-        await trio.sleep_until(due)
-        while await self._publish_next(publisher, contents):
-            due += interval_s
-            await trio.sleep_until(due)
-        self._streams -= 1
-        if not self._streams:
-            self._streams_ended.set()
+    # --- faults -----------------------------------------------------------------------------
 
-    async def _publish_next(self, publisher: str, contents: Iterator[Content]) -> bool:
-        content = next(contents, None)
-        if content is None:
-            return False
-        receipt = await self._clients[publisher].publish(content)
-        self._published += 1
-        self._tell(Published(publisher, receipt.seq, content))
-        return True
+    async def crash(self, process: str) -> None:
+        """End a process as `kill -9` does."""
+        self.faults.crash(process)
+        if process in self._puppets:
+            self._note("crashed", process)
+            self._puppets[process].crash()
+        else:
+            self._brokers.crash(process)
+        self._tell(Crashed(process))
+
+    async def recover(self, process: str) -> None:
+        """Start a broker that crashed in its next life, with its name and its address."""
+        await self._brokers.recover(process)
+        self.faults.crashed.discard(process)
+        self._tell(Recovered(process))
+
+    async def freeze(self, process: str) -> None:
+        """Let a process do nothing until it is told to go on."""
+        self.faults.freeze(process)
+        if process in self._puppets:
+            self._note("frozen", process)
+            self._puppets[process].freeze()
+        else:
+            self._brokers.freeze(process)
+        self._tell(Frozen(process))
+
+    async def unfreeze(self, process: str) -> None:
+        """Let a frozen process go on with what has arrived meanwhile."""
+        if process in self._puppets:
+            self._note("unfrozen", process)
+            self._puppets[process].unfreeze()
+        else:
+            self._brokers.unfreeze(process)
+        del self.faults.frozen[process]
+        self._tell(Unfrozen(process))
+
+    # --- time -------------------------------------------------------------------------------
 
     async def pass_time(self, seconds: float) -> None:
         """Do nothing for so long."""
         await trio.sleep(seconds)
 
-    async def settle(self) -> Stable:
+    async def settle(self) -> Stable | Unsettled:
         """Wait until all streams have ended and nothing is in flight."""
-        if self._streams:
-            await self._streams_ended.wait()
+        if self.faults.have_been:
+            return await self._settle_after_faults()
+        while self._counts.streams:  # noqa: ASYNC110 - many tasks, none of which is the last
+            await trio.sleep(SETTLE_POLL_S)
         with trio.move_on_after(SETTLE_TIMEOUT_S):
-            for client in self._clients.values():
-                await client.flush()
-            while self._untaken():  # noqa: ASYNC110 - taken by many tasks, none of which is the last
+            for puppet in self._puppets.values():
+                await puppet.client.flush()
+            while self._untaken():  # noqa: ASYNC110 - taken by many tasks likewise
                 await trio.sleep(DRAIN_POLL_S)
-            return Stable(self._published, self._delivered)
-        waiting = {name: client.unconfirmed for name, client in self._clients.items()}
-        counts = ", ".join(f"{count} of {name}" for name, count in waiting.items() if count)
+            return Stable(self._counts.published, self._counts.delivered)
         raise GuaranteeViolatedError(
-            f"publications not confirmed after {SETTLE_TIMEOUT_S:.0f} s: {counts}"
+            f"not confirmed after {SETTLE_TIMEOUT_S:.0f} s: {self._waiting()}"
         )
+
+    async def _settle_after_faults(self) -> Stable | Unsettled:
+        state, since = self._state(), trio.current_time()
+        while self._counts.streams or self._waiting() or self._untaken():
+            await trio.sleep(SETTLE_POLL_S)
+            now = self._state()
+            if now != state or self._counts.streams > self._counts.blocked:
+                state, since = now, trio.current_time()
+            elif trio.current_time() - since > SILENCE_S:
+                self._brokers.is_in_hurry = True
+                return Unsettled(self._waiting())
+        self._brokers.is_in_hurry = False
+        return Stable(self._counts.published, self._counts.delivered)
+
+    def _state(self) -> tuple[int, ...]:
+        """Whatever changes as long as anything happens."""
+        unconfirmed = sum(puppet.client.unconfirmed for puppet in self._puppets.values())
+        return self._counts.published, self._counts.delivered, unconfirmed
+
+    def _waiting(self) -> str:
+        """Say what has not been confirmed; nothing of those who have crashed."""
+        waiting = []
+        for name, puppet in self._puppets.items():
+            if name in self.faults.crashed:
+                continue
+            if puppet.client.unconfirmed:
+                waiting.append(f"{puppet.client.unconfirmed} publications of {name}")
+            if puppet.pending:
+                waiting.append(f"{puppet.pending} commands of {name}")
+        return ", ".join(waiting)
 
     def _untaken(self) -> int:
         return sum(
             subscription.buffered
-            for subscriptions in self._subscriptions.values()
+            for puppet in self._puppets.values()
+            for subscriptions in puppet.subscriptions.values()
             for subscription in subscriptions
         )
 
     async def status(self) -> list[StatusReport | Unreachable]:
         """Ask every broker how it is."""
-        return await survey(process.address for process in self._brokers.processes.values())
+        processes = self._brokers.processes
+        silent = [
+            Unreachable(name, processes[name].address, reason)
+            for names, reason in (
+                (self.faults.crashed, "it has crashed"),
+                (self.faults.frozen, "it is frozen"),
+            )
+            for name in names
+            if name in processes
+        ]
+        return await survey((process.address for process in processes.values()), silent)

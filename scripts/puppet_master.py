@@ -4,22 +4,24 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from routing.filter_text import parse_filter, topic_filter
+from broker.event_lines import describe
+from routing.filter_text import topic_filter
 from routing.filters import Filter
 from routing.values import Content
 from scripts.errors import ProblemsFoundError
-from scripts.happenings import Stable, StatusTaken, Tell
-from scripts.narration import describe
-from scripts.scenario import problem_of_fault
+from scripts.happenings import CommandBegun, PassedOver, Stable, StatusTaken, Tell, Unsettled
+from scripts.scenario import filter_of
 from scripts.stage import Stage
 from topologies.content import render
 from topologies.errors import Problem
+from topologies.overlay import Overlay
 from topologies.script import (
     Advertise,
     AwaitStable,
     Command,
     Crash,
     Freeze,
+    ProcessCommand,
     PublishStream,
     Recover,
     Status,
@@ -28,29 +30,52 @@ from topologies.script import (
     Unfreeze,
     Unsubscribe,
     Wait,
-    Where,
 )
 
 
 class PuppetMaster:
     """Executes commands one after the other; streams of publications go on meanwhile."""
 
-    def __init__(self, stage: Stage, *, seed: int, tell: Tell) -> None:
+    def __init__(self, stage: Stage, overlay: Overlay, *, seed: int, tell: Tell) -> None:
+        """Move what is on the stage, on which this overlay is."""
         self._stage = stage
         self._seed = seed
         self._tell = tell
+        self._overlay = overlay
         self._advertised: dict[str, list[Filter]] = {}
         self._streams = 0
-        self._last_told: Stable | None = None
+        self._last_told: Stable | Unsettled | None = None
 
     async def perform(self, commands: Iterable[Command]) -> None:
         """Execute all commands, then wait until nothing is in flight."""
+        await self.begin(commands)
+        await self.finish()
+
+    async def begin(self, commands: Iterable[Command]) -> None:
+        """Execute all commands.
+
+        What they publish on topics is advertised before the first of them: the confirmation may
+        have to come from a process that one of them freezes.
+        """
+        commands = tuple(commands)
+        for publisher, topic in _topics_to_advertise(commands):
+            await self._advertise(publisher, topic)
         for command in commands:
             await self.execute(command)
+
+    async def finish(self) -> None:
+        """Let go on what is still frozen, and wait until nothing is in flight."""
+        for process in list(self._stage.faults.frozen):
+            await self._stage.unfreeze(process)
         await self._settle()
 
     async def execute(self, command: Command) -> None:
         """Execute one command; it has taken effect when this returns."""
+        self._tell(CommandBegun(command))
+        obstacle = self._obstacle(command)
+        if obstacle:
+            self._tell(PassedOver(command, obstacle))
+            return
         match command:
             case Subscribe(process, interest):
                 await self._stage.subscribe(process, filter_of(interest).sql)
@@ -60,16 +85,42 @@ class PuppetMaster:
                 await self._advertise(process, filter_of(where))
             case PublishStream():
                 await self._publish(command)
+            case Crash(process):
+                await self._stage.crash(process)
+            case Recover(process):
+                await self._stage.recover(process)
+            case Freeze(process):
+                await self._stage.freeze(process)
+            case Unfreeze(process):
+                await self._stage.unfreeze(process)
             case Wait(milliseconds):
                 await self._stage.pass_time(milliseconds / 1000)
             case AwaitStable():
                 await self._settle()
             case Status():
                 self._tell(StatusTaken(await self._stage.status()))
-            case Crash() | Recover() | Freeze() | Unfreeze():
-                raise ProblemsFoundError(str(problem_of_fault(command)))
             case _:
                 assert_never(command)
+
+    def _obstacle(self, command: Command) -> str:
+        """Say why a command cannot be executed as things are; empty if it can."""
+        if not isinstance(command, ProcessCommand):
+            return ""
+        process, faults = command.process, self._stage.faults
+        if process in self._overlay.standbys:
+            return f"{process} is a standby, and not started"
+        match command:
+            case Recover() if process not in self._overlay.brokers:
+                return f"{process} is a client, and only brokers are started again"
+            case Recover():
+                return "" if process in faults.crashed else f"{process} has not crashed"
+            case _ if process in faults.crashed:
+                return f"{process} has crashed"
+            case Freeze():
+                return f"{process} is frozen already" if process in faults.frozen else ""
+            case Unfreeze():
+                return "" if process in faults.frozen else f"{process} is not frozen"
+        return ""
 
     async def _settle(self) -> None:
         stable = await self._stage.settle()
@@ -110,13 +161,18 @@ class PuppetMaster:
         return any(filter_.matches(content) for filter_ in self._advertised.get(publisher, ()))
 
 
-def filter_of(interest: Topic | Where) -> Filter:
-    """Return the filter of what a script says of events."""
-    match interest:
-        case Topic(name):
-            return topic_filter(name)
-        case Where(text):
-            return parse_filter(text)
+def _topics_to_advertise(commands: Iterable[Command]) -> Iterator[tuple[str, Filter]]:
+    """Yield who publishes on which topic without having said so before."""
+    advertised: dict[str, list[Filter]] = {}
+    for command in commands:
+        match command:
+            case Advertise(process, where):
+                advertised.setdefault(process, []).append(filter_of(where))
+            case PublishStream(process, content=Topic(name)):
+                own = advertised.setdefault(process, [])
+                if not any(filter_.matches({"topic": name}) for filter_ in own):
+                    own.append(topic_filter(name))
+                    yield process, own[-1]
 
 
 def _not_advertised(command: PublishStream, content: Content) -> Problem:

@@ -2,20 +2,31 @@
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
 
 import attrs
 import trio
 
-from broker.sim.world import World
+from broker.core import BrokerCore
+from broker.effects import Effect
+from broker.event_lines import forward_lines
+from broker.sim.world import LAUNCHER, Node, World
 from faulttol.guarantees import Report, check, check_run
-from faulttol.history import HistoryWriter, Manifest, read_run, write_manifest, write_run
+from faulttol.history import (
+    HistoryWriter,
+    Manifest,
+    read_run,
+    write_manifest,
+    write_run,
+)
 from scripts.async_entry import run_async
 from scripts.console import Console
 from scripts.conversation import converse
-from scripts.happenings import Tell
+from scripts.event_log import NAME as EVENTS_NAME
+from scripts.event_log import EventLog
+from scripts.happenings import Happening, Tell
+from scripts.hosts import Host, ThisHost
 from scripts.launcher import BrokerPlan, launch
 from scripts.narration import Clock
 from scripts.process_stage import HistoryPlace, open_stage
@@ -23,10 +34,8 @@ from scripts.puppet_master import PuppetMaster
 from scripts.run_directory import LOG_FOLDER, write_processes
 from scripts.scenario import Scenario
 from scripts.simulated_stage import SimulatedStage, perform_at_once
+from topologies.configuration import LoggingLevel
 from topologies.overlay import Overlay
-
-LAUNCHER: Final = "plait-launcher"
-"""The node that records what happened to the processes of others."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +49,10 @@ class RunPlan:
     directory: Path
     open_teller: Callable[[Clock], Tell]
     """Makes who tells people what happens, given the clock of the run."""
+    hosts: Mapping[str, Host] = attrs.field(factory=dict)
+    """The machines of the brokers that do not run on this one."""
+    addresses: Mapping[str, str] = attrs.field(factory=dict)
+    """Where brokers are to listen, if not at any free port."""
 
 
 def run_on_processes(plan: RunPlan) -> Report:
@@ -55,9 +68,9 @@ def run_interactively(plan: RunPlan, console: Console) -> Report:
     """Run over TCP: the script first, then what a person types, until the person quits."""
 
     async def perform(master: PuppetMaster) -> None:
-        await master.perform(plan.scenario.script.commands)
+        await master.begin(plan.scenario.script.commands)
         await converse(master, plan.scenario, console)
-        await master.perform([])
+        await master.finish()
 
     return run_async(_run_on_processes, plan, perform)
 
@@ -78,50 +91,92 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
         simulated=False,
     )
     write_manifest(plan.directory, manifest)
-    began = trio.current_time()
-    tell = plan.open_teller(lambda: trio.current_time() - began)
+    began, epoch = trio.current_time(), time.time() - trio.current_time()
+    show = plan.open_teller(lambda: trio.current_time() - began)
     logs = plan.directory / LOG_FOLDER
-    async with launch(_broker_plans(plan, run_id), log_directory=logs, tell=tell) as brokers:
-        write_processes(plan.directory, brokers.describe())
-        place = HistoryPlace(directory=plan.directory, run_id=run_id)
-        async with open_stage(overlay, brokers, place, tell) as stage:
-            await perform(PuppetMaster(stage, seed=plan.seed, tell=tell))
-    with HistoryWriter(plan.directory, run_id, LAUNCHER, incarnation=1) as history:
+    with (
+        HistoryWriter(plan.directory, run_id, LAUNCHER, incarnation=1) as history,
+        EventLog(plan.directory) as events,
+    ):
+
+        def note(kind: str, about: str) -> None:
+            history.write(epoch + trio.current_time(), kind, about=about)
+            history.flush()
+
+        def tell(happening: Happening) -> None:
+            events(happening)
+            show(happening)
+
+        plans = _broker_plans(plan, run_id)
+        async with launch(plans, log_directory=logs, tell=tell, note=note) as brokers:
+            write_processes(plan.directory, brokers.describe())
+            place = HistoryPlace(directory=plan.directory, run_id=run_id, note=note)
+            async with open_stage(overlay, brokers, place, tell) as stage:
+                await perform(PuppetMaster(stage, overlay, seed=plan.seed, tell=tell))
         for broker in overlay.brokers:
-            history.write(time.time(), "stopped", about=broker)
+            note("stopped", broker)
+        for host in dict.fromkeys(plan.hosts.values()):
+            host.fetch(plan.directory, run_id)
     write_manifest(plan.directory, attrs.evolve(manifest, ended=time.time()))
     return check_run(read_run(plan.directory))
 
 
 def _broker_plans(plan: RunPlan, run_id: str) -> list[BrokerPlan]:
-    configuration = plan.scenario.configuration
-    arguments = (
-        *("--ordering", plan.ordering, "--delta", str(plan.delta)),
-        *("--policy", configuration.routing_policy.value),
-        *("--detection", configuration.detection.value),
-        *("--run-dir", str(plan.directory), "--run-id", run_id),
-    )
-    overlay = configuration.overlay
+    overlay = plan.scenario.configuration.overlay
     return [
-        BrokerPlan(name=broker, parent=overlay.parent_of(broker), arguments=arguments)
+        BrokerPlan(
+            name=broker,
+            parent=overlay.parent_of(broker),
+            arguments=tuple(_broker_arguments(plan, run_id, broker)),
+            listen=plan.addresses.get(broker, ""),
+            host=plan.hosts.get(broker, ThisHost()),
+        )
         for broker in overlay.brokers
     ]
+
+
+def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
+    configuration = plan.scenario.configuration
+    host = plan.hosts.get(broker, ThisHost())
+    directory = host.run_directory(plan.directory, run_id)
+    yield from ("--ordering", plan.ordering, "--delta", str(plan.delta))
+    yield from ("--policy", configuration.routing_policy.value)
+    yield from ("--detection", configuration.detection.value)
+    yield from ("--run-dir", str(directory), "--run-id", run_id)
+    if configuration.logging_level is LoggingLevel.FULL:
+        yield from ("--events-file", str(directory / f"{EVENTS_NAME}{host.suffix}"))
+    if broker in plan.addresses:
+        yield "--allow-remote"
 
 
 def run_simulated(plan: RunPlan) -> Report:
     """Run in virtual time; the same plan has the same result, to the last record."""
     run_id = f"simulated-{plan.seed}"
     world = World(plan.seed, run=run_id)
-    tell = plan.open_teller(lambda: world.now)
-    stage = SimulatedStage(
-        world, plan.scenario.configuration, ordering=plan.ordering, delta=plan.delta, tell=tell
-    )
-    master = PuppetMaster(stage, seed=plan.seed, tell=tell)
-    perform_at_once(master.perform(plan.scenario.script.commands))
+    show = plan.open_teller(lambda: world.now)
+    configuration = plan.scenario.configuration
+    with EventLog(plan.directory) as events:
+
+        def tell(happening: Happening) -> None:
+            events(happening)
+            show(happening)
+
+        def show_forwards(node: Node, effects: list[Effect]) -> None:
+            if isinstance(node.core, BrokerCore):
+                for line in forward_lines(node.name, effects):
+                    events.write(line)
+
+        if configuration.logging_level is LoggingLevel.FULL:
+            world.on_effects = show_forwards
+        stage = SimulatedStage(
+            world, configuration, ordering=plan.ordering, delta=plan.delta, tell=tell
+        )
+        master = PuppetMaster(stage, configuration.overlay, seed=plan.seed, tell=tell)
+        perform_at_once(master.perform(plan.scenario.script.commands))
     records = world.records()
     manifest = Manifest(
         run=run_id,
-        topology=_describe_topology(plan.scenario.configuration.overlay),
+        topology=_describe_topology(configuration.overlay),
         ordering=plan.ordering,
         delta=plan.delta,
         seed=plan.seed,

@@ -57,6 +57,27 @@ def _overlay(parents: Iterable[int]) -> Overlay:
     )
 
 
+def with_clients(overlay: Overlay, publishers: int, subscribers: int) -> Overlay:
+    """Return the overlay with clients p0, p1 ... and s0, s1 ..., by turns at its leaves."""
+    leaves = [broker for broker in overlay.brokers if not overlay.children_of(broker)]
+    return Overlay(
+        tuple(
+            attrs.evolve(
+                site,
+                publishers=_every(leaves, site.broker, "p", publishers),
+                subscribers=_every(leaves, site.broker, "s", subscribers),
+            )
+            for site in overlay.sites
+        )
+    )
+
+
+def _every(leaves: list[str], broker: str, letter: str, count: int) -> tuple[str, ...]:
+    if broker not in leaves:
+        return ()
+    return tuple(f"{letter}{n}" for n in range(leaves.index(broker), count, len(leaves)))
+
+
 def middle_of_traffic(overlay: Overlay, traffic: Mapping[str, float]) -> str:
     """Return the broker at which a root makes publications climb least in total.
 

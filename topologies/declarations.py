@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -24,9 +24,10 @@ from topologies.errors import Position, Problem, nearest
 from topologies.language import Line, Notice, NoticeKind, quoted
 from topologies.overlay import Overlay, Site
 
-URL: Final = re.compile(r"[a-z]+://[^\s/:]+:[0-9]{1,5}(/\S*)?", re.IGNORECASE)
+URL: Final = re.compile(r"[a-z]+://([^\s/:]+|\[[0-9a-f:.]+\]):([0-9]{1,5})(/\S*)?", re.IGNORECASE)
+PORT_MAX: Final = 65535
 
-SettingValue = RoutingPolicy | Ordering | Detection | LoggingLevel | int
+SettingValue = RoutingPolicy | Ordering | Detection | LoggingLevel | int | None
 
 
 @attrs.frozen
@@ -53,7 +54,10 @@ class ProcessLine:
 
 @attrs.frozen
 class SettingLine:
-    """Any other line: the attribute of the configuration that it sets."""
+    """Any other line: the attribute of the configuration that it sets.
+
+    A value of `None` is no value: somebody has copied `NO|FIFO|TOTAL` from a manual.
+    """
 
     at: Position
     attribute: str
@@ -89,17 +93,19 @@ def _process(line: Line) -> ProcessLine:
     site_at = line.here
     site = _site_name(line)
     url = None
-    if not line.is_at_end:
+    if not (line.is_at_end or line.is_at_remark):
         line.keyword("URL")
-        if not URL.fullmatch(line.peek()):
-            raise line.wrong("a URL like tcp://host:port/name")
-        url = line.word("a URL")
+        url = line.word("a URL like tcp://host:port/name")
     return ProcessLine(at, name, kind, site, site_at, url)
 
 
 def _choice(attribute: str, values: Mapping[str, SettingValue]) -> Callable[[Line], SettingLine]:
     def read(line: Line) -> SettingLine:
         at = line.here
+        alternatives = line.peek().upper().split("|")
+        if len(alternatives) > 1 and {value.upper() for value in values}.issuperset(alternatives):
+            line.word("a value")
+            return SettingLine(at, attribute, None)
         return SettingLine(at, attribute, values[line.keyword(*values)])
 
     return read
@@ -116,6 +122,7 @@ DECLARATIONS: Final[Mapping[str, Callable[[Line], Declaration]]] = {
     "RoutingPolicy": _choice("routing_policy", ROUTING_POLICIES),
     "Ordering": _choice("ordering", ORDERINGS),
     "Detection": _choice("detection", DETECTIONS),
+    "OrderingPolicy": _choice("ordering", ORDERINGS),
     "LoggingLevel": _choice("logging_level", LOGGING_LEVELS),
     "Delta": _delta,
 }
@@ -137,15 +144,45 @@ def declaration_problems(
                 yield from _added(line, sites, "site")
             case ProcessLine():
                 yield from _added(line, processes, "process")
+    if (lone := _lone_site(processes.values())) is not None and not sites:
+        sites[lone.name] = lone
     yield from _tree_problems(sites, file, unread)
     for process in processes.values():
         if process.site not in sites and process.site not in unread:
             suggestion = nearest(process.site, sites)
             yield Problem(process.site_at, quoted(process.site), "a site declared here", suggestion)
-    staffed = {line.site for line in processes.values() if line.kind is ProcessKind.BROKER}
+    silent = _staffed(declarations).union(unread)
     for site in sites.values():
-        if site.name not in staffed and site.name not in unread:
+        if silent.isdisjoint(_climb(site.name, sites)):
             yield Problem(site.at, f"site '{site.name}' without a broker", "one broker or more")
+
+
+def _staffed(declarations: Sequence[Declaration]) -> set[str]:
+    """Return the sites that have a broker."""
+    return {
+        line.site
+        for line in declarations
+        if isinstance(line, ProcessLine) and line.kind is ProcessKind.BROKER
+    }
+
+
+def _climb(site: str, sites: Mapping[str, SiteLine]) -> list[str]:
+    """Return a site and those above it, to the root or as far as they make sense."""
+    climb: list[str] = []
+    here: str | None = site
+    while here is not None and here in sites and here not in climb:
+        climb.append(here)
+        here = sites[here].parent
+    return climb
+
+
+def _lone_site(processes: Iterable[ProcessLine]) -> SiteLine | None:
+    """Return the one site that there is: if nobody has declared any, it can only be the root."""
+    places = {line.site: line.site_at for line in reversed([*processes])}
+    if len(places) != 1:
+        return None
+    ((name, at),) = places.items()
+    return SiteLine(at, name, None, at)
 
 
 Named = TypeVar("Named", SiteLine, ProcessLine)
@@ -153,16 +190,26 @@ Named = TypeVar("Named", SiteLine, ProcessLine)
 
 def _added(line: Named, known: dict[str, Named], kind: str) -> Iterator[Problem]:
     first = known.setdefault(line.name, line)
-    if first is not line:
+    if first is not line and not _is_same(line, first):
         expected = f"a {kind} name not yet taken, as it is at {first.at}"
         yield Problem(line.at, f"a second {kind} '{line.name}'", expected)
+
+
+def _is_same(one: SiteLine | ProcessLine, other: SiteLine | ProcessLine) -> bool:
+    """Tell whether two lines say the same, wherever they stand."""
+    return _said(one) == _said(other)
+
+
+def _said(line: SiteLine | ProcessLine) -> tuple[object, ...]:
+    values = (getattr(line, field.name) for field in attrs.fields(type(line)))
+    return tuple(value for value in values if not isinstance(value, Position))
 
 
 def _tree_problems(
     sites: Mapping[str, SiteLine], file: str, unread: Collection[str]
 ) -> Iterator[Problem]:
     if not sites and not unread:
-        yield Problem(Position(file, 0, 0), "no site", "a line 'Site NAME Parent none'")
+        yield Problem(Position(file, 1, 1), "no site", "a line 'Site NAME Parent none'")
         return
     parents = {name: line.parent for name, line in sites.items()}
     has_root = None in parents.values()
@@ -182,33 +229,74 @@ def assemble(declarations: Sequence[Declaration]) -> Configuration:
 
     They may come in any order, except that the first broker of a site is the one in charge.
     """
-    processes = [line for line in declarations if isinstance(line, ProcessLine)]
+    notices: list[Notice] = []
+    sites: dict[str, SiteLine] = {}
+    processes: dict[str, ProcessLine] = {}
     settings: dict[str, Any] = {}
-    notices = []
     for line in declarations:
-        if isinstance(line, SettingLine):
-            if line.attribute in settings:
-                text = f"{line.attribute} is set once more; the last one holds"
-                notices.append(Notice(NoticeKind.REPEATED_SETTING, line.at, text))
-            settings[line.attribute] = line.value
+        match line:
+            case SiteLine():
+                if sites.setdefault(line.name, line) is not line:
+                    notices.append(_repeated(line))
+            case ProcessLine():
+                if processes.setdefault(line.name, line) is not line:
+                    notices.append(_repeated(line))
+                elif line.url is not None and address_in(line.url) is None:
+                    text = f"{quoted(line.url)} is no address, which matters with --use-urls only"
+                    notices.append(Notice(NoticeKind.ODD_URL, line.at, text))
+            case SettingLine(value=None):
+                text = f"{line.attribute} is not set"
+                notices.append(Notice(NoticeKind.NO_CHOICE, line.at, text))
+            case SettingLine():
+                if line.attribute in settings:
+                    text = f"{line.attribute} is set once more; the last one holds"
+                    notices.append(Notice(NoticeKind.REPEATED_SETTING, line.at, text))
+                settings[line.attribute] = line.value
+    if (lone := _lone_site(processes.values())) is not None and not sites:
+        sites[lone.name] = lone
+        text = f"'{lone.name}' is taken to be the only one"
+        notices.append(Notice(NoticeKind.NO_SITE, lone.at, text))
+    staffed = _staffed(declarations)
+    # A site without a broker is served by the nearest one above it that has some.
+    homes = {
+        name: next(above for above in _climb(name, sites) if above in staffed) for name in sites
+    }
+    for name, home in homes.items():
+        if home != name:
+            text = f"what is at '{name}' belongs to '{home}'"
+            notices.append(Notice(NoticeKind.NO_BROKER, sites[name].at, text))
     return Configuration(
-        overlay=Overlay(_sites(declarations, processes)),
-        urls={line.name: line.url for line in processes if line.url is not None},
+        overlay=Overlay(_sites(sites, processes.values(), homes)),
+        urls={line.name: line.url for line in processes.values() if line.url is not None},
         warnings=tuple(notices),
         **settings,
     )
 
 
-def _sites(declarations: Sequence[Declaration], processes: Sequence[ProcessLine]) -> Iterator[Site]:
+def _repeated(line: SiteLine | ProcessLine) -> Notice:
+    return Notice(NoticeKind.REPEATED_LINE, line.at, f"'{line.name}' is declared once more")
+
+
+def address_in(url: str) -> str | None:
+    """Return the `host:port` of a URL; `None` if it has none."""
+    match = URL.fullmatch(url)
+    return f"{match[1]}:{match[2]}" if match is not None and int(match[2]) <= PORT_MAX else None
+
+
+def _sites(
+    sites: Mapping[str, SiteLine],
+    processes: Iterable[ProcessLine],
+    homes: Mapping[str, str],
+) -> Iterator[Site]:
     names: dict[tuple[str, ProcessKind], tuple[str, ...]] = defaultdict(tuple)
     for process in processes:
-        names[process.site, process.kind] += (process.name,)
-    for line in declarations:
-        if isinstance(line, SiteLine):
+        names[homes[process.site], process.kind] += (process.name,)
+    for name, line in sites.items():
+        if homes[name] == name:
             yield Site(
-                name=line.name,
-                parent=line.parent,
-                brokers=names[line.name, ProcessKind.BROKER],
-                publishers=names[line.name, ProcessKind.PUBLISHER],
-                subscribers=names[line.name, ProcessKind.SUBSCRIBER],
+                name=name,
+                parent=None if line.parent is None else homes[line.parent],
+                brokers=names[name, ProcessKind.BROKER],
+                publishers=names[name, ProcessKind.PUBLISHER],
+                subscribers=names[name, ProcessKind.SUBSCRIBER],
             )

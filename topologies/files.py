@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from topologies.errors import Position, Problem, ScriptError, nearest
-from topologies.language import one_of
 
 # The longest script in the wild has 2 kB; whatever is this long is something else.
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -34,7 +33,7 @@ def load(path: str) -> str:
     packaged = samples()
     if path in packaged:
         return packaged[path]
-    expected = f"a file, or the sample {one_of(tuple(packaged))}"
+    expected = "a file, or a sample that comes with plait, like demo.conf"
     raise ScriptError([Problem(here, "no such file", expected, nearest(path, packaged))])
 
 

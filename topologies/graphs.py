@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import networkx as nx
 
 from topologies.builders import middle_of_traffic, rerooted
-from topologies.errors import Flaw, OverlayError
+from topologies.errors import Flaw, OverlayError, Problem, ScriptError
+from topologies.language import lines
 from topologies.overlay import Overlay, Site
 
 
@@ -50,6 +51,27 @@ def _site(graph: "nx.DiGraph[str]", broker: str) -> Site:
         publishers=tuple(about.get("publishers", ())),
         subscribers=tuple(about.get("subscribers", ())),
     )
+
+
+def read_network(text: str, file: str) -> "nx.Graph[str]":
+    """Return the network in a text whose lines are `A B DELAY`, with the delay in milliseconds."""
+    network: nx.Graph[str] = nx.Graph()
+    problems: list[Problem] = []
+    for line in lines(text, file):
+        try:
+            at = line.here
+            one, other = line.name("broker"), line.name("broker")
+            delay = line.measure("milliseconds")
+            line.end()
+            if one == other:
+                raise ScriptError([Problem(at, f"a link from '{one}' to itself", "two brokers")])
+        except ScriptError as error:
+            problems += error.problems
+        else:
+            network.add_edge(one, other, delay_ms=delay)
+    if problems:
+        raise ScriptError(problems)
+    return network
 
 
 def minimum_spanning_overlay(

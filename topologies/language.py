@@ -22,6 +22,10 @@ BLANKS: Final = re.compile(r"\s*")
 WORD: Final = re.compile(r"\S+")
 COMMENT: Final = re.compile(r"//|$")
 
+# What people open comments with elsewhere. At the end of a line only where nothing else may come:
+# a topic may begin like that.
+REMARK: Final = re.compile(r"[#%;]")
+
 # In what is left of a line, `//` begins a comment where a word could begin, outside quotes.
 REST: Final = re.compile(r"""(?:'[^']*'|"[^"]*"|(?!(?<!\S)//).)*""")
 
@@ -32,6 +36,7 @@ NAME_LENGTH_MAX: Final = 48
 # In milliseconds eleven days, and more events than anybody will wait for.
 NUMBER_MAX: Final = 999_999_999
 NUMBER: Final = re.compile(r"[0-9]{1,9}")
+DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 # What is found may be a whole file without a blank.
 QUOTED_LENGTH_MAX: Final = 40
@@ -44,6 +49,11 @@ class NoticeKind(enum.StrEnum):
     FOREIGN_LINE = "foreign line"
     REPEATED_SETTING = "repeated setting"
     UNUSED_LINE = "unused line"
+    REPEATED_LINE = "repeated line"
+    NO_CHOICE = "no choice"
+    NO_SITE = "no site"
+    NO_BROKER = "no broker"
+    ODD_URL = "odd URL"
     UNKNOWN_PROCESS = "unknown process"
     CRASHED_PROCESS = "crashed process"
     LAST_BROKER = "last broker"
@@ -79,7 +89,7 @@ def lines(text: str, file: str) -> Iterator["Line"]:
     """Yield the lines of a text that say something: not the blank ones, not mere comments."""
     for number, content in enumerate(LINE_END.split(text), start=1):
         line = Line(file, number, content.lstrip("\ufeff"))
-        if not line.is_at_end:
+        if not (line.is_at_end or line.is_at_remark):
             yield line
 
 
@@ -109,6 +119,11 @@ class Line:
     def is_at_end(self) -> bool:
         """Whether nothing but a comment is left."""
         return COMMENT.match(self.text, self.offset) is not None
+
+    @property
+    def is_at_remark(self) -> bool:
+        """Whether something comes next that is a comment, if nothing else may come."""
+        return REMARK.match(self.text, self.offset) is not None
 
     def wrong(self, expected: str, *candidates: str) -> ScriptError:
         """Return the error that says what comes next and that `expected` should have."""
@@ -165,6 +180,14 @@ class Line:
         self.take(WORD)
         return int(word)
 
+    def measure(self, unit: str) -> float:
+        """Read a measure of something, which may have decimals."""
+        word = self.peek()
+        if not DECIMAL.fullmatch(word):
+            raise self.wrong(f"a number of {unit}, at most {NUMBER_MAX}")
+        self.take(WORD)
+        return float(word)
+
     def rest(self, expected: str) -> str:
         """Read all that is left, blanks and quotes included, up to a comment."""
         if self.is_at_end:
@@ -175,5 +198,5 @@ class Line:
 
     def end(self) -> None:
         """Make sure that nothing is left."""
-        if not self.is_at_end:
+        if not (self.is_at_end or self.is_at_remark):
             raise self.wrong("end of line")

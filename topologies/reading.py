@@ -25,7 +25,7 @@ from topologies.language import Line, Notice, NoticeKind, lines, quoted
 from topologies.script import Command, Script
 
 # Lines that other programs for this language understand, about machines of theirs.
-FOREIGN_KEYWORDS: Final = ("Distributed", "PMIP")
+FOREIGN_KEYWORDS: Final = ("Distributed", "PMIP", "SingleMachine")
 
 KEYWORDS: Final = (*DECLARATIONS, *COMMANDS, "Import", *FOREIGN_KEYWORDS)
 
@@ -70,6 +70,17 @@ def parse(text: str, source_name: str, *, strict: bool = True) -> tuple[Configur
     reading = _Reading(source_name)
     reading.add_text(text, source_name)
     return _both(reading, strict)
+
+
+def read_file(path: str) -> tuple[Configuration | None, Script]:
+    """Return what a file says, be it a configuration, a script or both."""
+    reading = _Reading(path)
+    reading.add_file(path)
+    if reading.declarations or not reading.commands:
+        return _both(reading, strict=True)
+    script = reading.script(None, None, strict=True)
+    _refuse(reading)
+    return None, attrs.evolve(script, warnings=(*reading.notices, *script.warnings))
 
 
 def read_run(

@@ -6,15 +6,17 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from io import RawIOBase
 from pathlib import Path
 
 import attrs
 import trio
 
 from broker.core import BrokerCore
-from broker.effects import BecomeReady, Level, RememberLinks, Stop
+from broker.effects import BecomeReady, Effect, Level, RememberLinks, Stop
 from broker.errors import GaveUpError
-from broker.inputs import ShutdownRequested
+from broker.event_lines import forward_lines
+from broker.inputs import Input, ShutdownRequested
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import NodeKind
 from broker.net.addresses import name_of
@@ -56,6 +58,8 @@ class BrokerSettings:
     run_dir: Path | None = None
     """The run directory to write a history to, under `run_id`."""
     run_id: str = ""
+    events_file: Path | None = None
+    """Where to append a line for every publication sent on; see `broker/event_lines.py`."""
     limits: Limits = DEFAULT_LIMITS
     log_file: Path | None = None
     """Instead of standard error."""
@@ -98,6 +102,7 @@ async def serve_broker(
             pages_listening = stack.enter_context(
                 await listen(settings.metrics, allow_remote=settings.allow_remote)
             )
+        events = stack.enter_context(_events(settings))
         addresses = BrokerAddresses(
             broker=name_of(listening),
             metrics=name_of(pages_listening) if pages_listening else None,
@@ -105,7 +110,7 @@ async def serve_broker(
         is_first, comes_back = True, True
         while comes_back:
             with _history(settings) as history:
-                broker = _Broker(settings, addresses.broker, log, history)
+                broker = _Broker(settings, addresses.broker, log, history, events)
                 async with trio.open_nursery() as nursery:
                     await nursery.start(broker.run, nursery.cancel_scope)
                     nursery.start_soon(accept_connections, listening, broker.take, log)
@@ -129,7 +134,12 @@ class _Broker:
     """A core with its driver, and what only a broker needs of both."""
 
     def __init__(
-        self, settings: BrokerSettings, bound: str, log: Log, history: History | None
+        self,
+        settings: BrokerSettings,
+        bound: str,
+        log: Log,
+        history: History | None,
+        events: RawIOBase | None,
     ) -> None:
         self.failure: str | None = None
         """Why it stopped without having been told to."""
@@ -138,6 +148,7 @@ class _Broker:
         self._state = settings.state
         self._limits = settings.limits
         self._log = log
+        self._events = events
         self._is_told_to_stop = False
         self._address = settings.address or bound
         self._core = BrokerCore(
@@ -155,7 +166,7 @@ class _Broker:
         # While the links between brokers cannot keep up, clients have to wait: nothing that has
         # been read from one may be thrown away, and there is no end to what they could send.
         self._driver = Driver(
-            self._core.step,
+            self._core.step if events is None else self._step_and_show,
             limits=settings.limits,
             log=log,
             history=history,
@@ -205,6 +216,15 @@ class _Broker:
             ),
         }
 
+    def _step_and_show(self, now: float, happened: Input) -> list[Effect]:
+        """Step, and tell whoever reads along what is sent on."""
+        assert self._events is not None
+        effects = self._core.step(now, happened)
+        lines = "".join(forward_lines(self._core.node, effects))
+        if lines:
+            self._events.write(lines.encode())
+        return effects
+
     def _on_ready(self, _: BecomeReady) -> None:
         self._metrics.is_ready = True
         self._log(Level.INFO, "ready", {"address": self._address})
@@ -238,6 +258,17 @@ def _log(settings: BrokerSettings) -> Iterator[Log]:
     else:
         with settings.log_file.open("a", encoding="utf-8") as file:
             yield LogWriter(settings.node, file, settings.log_level)
+
+
+@contextlib.contextmanager
+def _events(settings: BrokerSettings) -> Iterator[RawIOBase | None]:
+    if settings.events_file is None:
+        yield None
+    else:
+        settings.events_file.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered: others append to the same file, and what is one line has to stay one.
+        with settings.events_file.open("ab", buffering=0) as file:
+            yield file
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ from broker.effects import (
     Stop,
 )
 from broker.errors import ClosedError, RefusedError, UnconfirmedError
-from broker.inputs import Input, ShutdownRequested
+from broker.inputs import Input, MessagesReceived, ShutdownRequested
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.net.addresses import parse_address
 from broker.net.driver import Driver
@@ -162,6 +162,9 @@ class Client:
         self._stopped = trio.Event()
         self._stop_reason: str | None = None
         self._is_closing = False
+        self._is_paused = False
+        self._held: list[MessagesReceived] = []
+        """What arrived when it had just been paused."""
         self._operations: dict[OperationId, _Outcome] = {}
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._has_room = True
@@ -334,7 +337,7 @@ class Client:
 
     def _relieve(self) -> None:
         """Read on if applications have caught up: to half a buffer, or it would stop and go."""
-        if not self._driver.gate.is_open:
+        if not self._driver.gate.is_open and not self._is_paused:
             half = self._limits.delivery_buffer_max // 2
             if all(subscription.buffered <= half for subscription in self._subscriptions.values()):
                 self._driver.gate.open()
@@ -369,6 +372,26 @@ class Client:
                 self._driver.step(ShutdownRequested())
         finally:
             self._driver.stop()
+
+    def pause(self) -> None:
+        """Take in nothing of what arrives until `resume`, as a process does that is stopped."""
+        self._is_paused = True
+        self._driver.gate.close()
+
+    def resume(self) -> None:
+        """Go on with what has arrived."""
+        self._is_paused = False
+        held, self._held = self._held, []
+        for happened in held:
+            self._driver.step(happened)
+        self._relieve()
+
+    def crash(self) -> None:
+        """End without a word, as a process does that is killed."""
+        self._is_closing = True
+        self._core.step(self._driver.now(), ShutdownRequested())
+        self._core.take_effects()  # and carry out none of them: that would be a leave
+        self._on_stop(Stop("crashed"))
 
     def _leave(self) -> None:
         # Left already, or closed for good: then there is nobody to tell.
@@ -409,6 +432,9 @@ class Client:
         return self._take_effects()
 
     def _step(self, now: float, happened: Input) -> list[Effect]:
+        if self._is_paused and isinstance(happened, MessagesReceived):
+            self._held.append(happened)
+            return []
         self._core.step(now, happened)
         return self._take_effects()
 

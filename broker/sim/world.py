@@ -54,7 +54,7 @@ from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
 
-LAUNCHER: Final = NodeId("launcher")
+LAUNCHER: Final = NodeId("plait-launcher")
 """Who writes down what was done to nodes."""
 
 SIMULATED_LIMITS: Final = Limits(
@@ -125,6 +125,8 @@ class World:
         """Earlier incarnations."""
         self.trace: list[str] = []
         self.messages_carried = 0
+        self.on_effects: Callable[[Node, list[Effect]], None] | None = None
+        """Who is shown what every node wants done, before it is."""
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
         self._launcher = MemoryHistory(run, LAUNCHER, 1)
@@ -182,6 +184,7 @@ class World:
         node = Node(name, core, MemoryHistory(self._run, name, incarnation))
         if name in self.nodes:
             self.former.append(self.nodes[name])
+            self._launcher.write(self.now, "restarted", about=name)
         self.nodes[name] = node
         return node
 
@@ -262,7 +265,6 @@ class World:
         assert isinstance(core, BrokerCore)
         if node.stopped is None:
             return
-        self._launcher.write(self.now, "restarted", about=name)
         self._note(f"{name} is started again")
         self.add_broker(
             name,
@@ -321,6 +323,8 @@ class World:
             self._carry_out(node, core.take_effects())
 
     def _carry_out(self, node: Node, effects: list[Effect]) -> None:
+        if self.on_effects is not None:
+            self.on_effects(node, effects)
         for effect in effects:
             match effect:
                 case SendMessage(links, message):

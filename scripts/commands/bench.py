@@ -11,6 +11,7 @@ MEASUREMENTS: Final = {
     "match": "The matching index, compared with a scan of all subscriptions.",
     "detection": "The detection of conflicts, and how many publications wait in vain.",
     "audit": "The audit of generated histories: time, memory, growth.",
+    "start": "The start of an overlay, compared with that of Python.",
     "overlay": "Brokers over TCP, compared with a relay that parses nothing.",
     "order": "The orderings: delays, messages and throughput, beside one another.",
 }

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,11 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 )
 @click.option("--run-id", default="", help="The run that the history belongs to.")
 @click.option(
+    "--events-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Append a line for every publication that it sends on, as `plait events` shows them.",
+)
+@click.option(
     "--incarnation",
     type=click.IntRange(min=1),
     default=1,
@@ -121,6 +127,7 @@ def command(
     state: Path | None,
     run_dir: Path | None,
     run_id: str,
+    events_file: Path | None,
     incarnation: int,
     log_file: Path | None,
     log_level: str,
@@ -149,6 +156,7 @@ def command(
         state=state,
         run_dir=run_dir,
         run_id=run_id,
+        events_file=events_file,
         log_file=log_file,
         log_level=Level(log_level),
     )
@@ -192,6 +200,7 @@ def _say_ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bo
             "name": settings.node,
             "address": settings.address or addresses.broker,
             "metrics": addresses.metrics,
+            "pid": os.getpid(),
         }
         click.echo(json.dumps(ready))
         return

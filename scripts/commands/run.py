@@ -6,8 +6,16 @@ from pathlib import Path
 import click
 
 from scripts.commands.audit import audit_runs, print_verdicts, raise_if_not_clean
+from scripts.hosts import places
 from scripts.narration import Narrator, Progress
-from scripts.options import delta_option, examples, json_option, ordering_option, out_option
+from scripts.options import (
+    delta_option,
+    examples,
+    json_option,
+    machine_options,
+    ordering_option,
+    out_option,
+)
 from scripts.run_directory import new_run_directory
 from scripts.scenario import load_scenario, raise_problems
 from scripts.verdict import print_verdict, raise_if_violated, report_as_json
@@ -18,6 +26,7 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
         "plait run topologies/demo.conf topologies/demo.script --watch",
         "plait run demo.conf demo.script          the samples that come with plait",
         "plait run x.conf x.script --simulate --seed 7",
+        "plait run x.conf x.script --hosts hosts.txt",
         "plait run x.conf x.script --ordering none --out runs/first --json",
     )
 )
@@ -35,6 +44,10 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 @ordering_option
 @delta_option
 @click.option("--audit", is_flag=True, help="Check the history on Spark, too.")
+@machine_options
+@click.option(
+    "--strict", is_flag=True, help="Refuse commands for unknown processes, as `plait check` does."
+)
 @click.option("--watch", is_flag=True, help="Print what happens, while it happens.")
 @json_option("the verdict")
 def command(
@@ -46,6 +59,11 @@ def command(
     ordering: str | None,
     delta: int | None,
     audit: bool,
+    hosts: str | None,
+    ssh: str,
+    remote_plait: str,
+    use_urls: bool,
+    strict: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
@@ -55,13 +73,19 @@ def command(
     When the script has ended and everything is stable, all of it is stopped, and the history that
     the run has left behind is checked. One file may hold both configuration and script.
 
+    What is odd in the files is a warning, and the rest is run: a command for a process that nobody
+    has declared, say, or one that has crashed.
+
     The exit code is 1 if a guarantee was violated. The run directory has the history
     (manifest.json, history/), and the brokers' logs (logs/).
     """
     if watch and as_json:
         raise click.UsageError("--watch is for people and --json for programs: choose one.")
-    scenario = load_scenario(configuration, script)
+    if simulate and (hosts is not None or use_urls):
+        raise click.UsageError("--simulate runs nothing anywhere: neither --hosts nor --use-urls.")
+    scenario = load_scenario(configuration, script, strict=strict)
     raise_problems(scenario.not_yet(ordering))
+    where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
     for warning in scenario.warnings:
         click.echo(f"warning: {warning}", err=True)
 
@@ -75,6 +99,7 @@ def command(
         seed=seed,
         directory=new_run_directory(out, Path(configuration).stem),
         open_teller=Narrator if watch else Progress,
+        **where,
     )
     report = run_simulated(plan) if simulate else run_on_processes(plan)
     verdicts = audit_runs([plan.directory]) if audit else []

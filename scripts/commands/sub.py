@@ -10,13 +10,13 @@ import attrs
 import click
 import trio
 
+from broker.event_lines import describe
 from broker.net import Delivery, Subscription, connect
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter, topic_filter
 from routing.filters import Filter
 from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
-from scripts.narration import describe
 from scripts.options import broker_option, examples, json_option
 
 

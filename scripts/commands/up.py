@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from scripts.console import Console
+from scripts.hosts import places
 from scripts.narration import Narrator
-from scripts.options import delta_option, examples, ordering_option, out_option
+from scripts.options import delta_option, examples, machine_options, ordering_option, out_option
 from scripts.run_directory import new_run_directory
 from scripts.scenario import load_scenario, raise_problems
 from scripts.verdict import print_verdict, raise_if_violated
@@ -23,7 +24,17 @@ from scripts.verdict import print_verdict, raise_if_violated
 @out_option
 @ordering_option
 @delta_option
-def command(configuration: str, out: Path | None, ordering: str | None, delta: int | None) -> None:
+@machine_options
+def command(
+    configuration: str,
+    out: Path | None,
+    ordering: str | None,
+    delta: int | None,
+    hosts: str | None,
+    ssh: str,
+    remote_plait: str,
+    use_urls: bool,
+) -> None:
     """Launch the overlay of CONFIGURATION and take script commands from a prompt.
 
     What the file has of commands is executed first. `help` at the prompt explains them; `quit` or
@@ -32,6 +43,7 @@ def command(configuration: str, out: Path | None, ordering: str | None, delta: i
     """
     scenario = load_scenario(configuration, None)
     raise_problems(scenario.not_yet(ordering))
+    where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
 
     from scripts.runs import RunPlan, run_interactively
 
@@ -43,6 +55,7 @@ def command(configuration: str, out: Path | None, ordering: str | None, delta: i
         seed=0,
         directory=new_run_directory(out, Path(configuration).stem),
         open_teller=partial(Narrator, print_line=console.print),
+        **where,
     )
     report = run_interactively(plan, console)
     print_verdict(report, ordering=plan.ordering, place=str(plan.directory))

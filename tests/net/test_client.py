@@ -469,3 +469,40 @@ async def test_a_history_has_what_was_published_and_delivered(overlay: Overlay) 
     assert (delivered["position"], delivered["subscriptions"]) == (1, [subscription.id])
     assert delivered["crc"] == records[2]["crc"] != 0
     assert [record["at"] for record in records] == sorted(record["at"] for record in records)
+
+
+async def test_a_paused_client_goes_on_with_what_has_arrived(overlay: Overlay) -> None:
+    address = await overlay.broker("b1")
+    async with connect(address) as alice, connect(address) as bob:
+        await alice.advertise("TRUE")
+        subscription = await bob.subscribe("TRUE")
+        bob.pause()
+        await alice.publish_many([{"n": n} for n in range(3)])
+        with trio.move_on_after(0.1) as waiting:
+            await anext(subscription)
+        bob.resume()
+
+        assert waiting.cancelled_caught
+        assert await take(subscription, 3) == [1, 2, 3]
+
+
+async def test_a_client_that_crashes_takes_no_leave(overlay: Overlay) -> None:
+    address = await overlay.broker("b1")
+    history = MemoryHistory("r", "bob")
+    async with connect(address, name="alice") as alice:
+        async with connect(address, name="bob", history=history) as bob:
+            subscription = await bob.subscribe("TRUE")
+            bob.crash()
+            with pytest.raises(ClosedError):
+                await bob.subscribe("TRUE")
+            with pytest.raises(StopAsyncIteration):
+                await anext(subscription)
+        await alice.advertise("TRUE")
+        receipt = await alice.publish({"n": 1})
+        with trio.move_on_after(0.2) as waiting:
+            await receipt.confirmed()
+
+        # Whoever left would not be owed it; who is merely gone may come back for it.
+        assert waiting.cancelled_caught
+        alice.abandon()
+    assert [record["kind"] for record in history.records] == ["subscribed"]

@@ -278,8 +278,8 @@ def test_a_run_can_be_watched(scenario: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "arguments", "words"),
     [
-        ("Crash b1\n", [], "tiny.txt:10:7: found 'Crash', which is not implemented yet"),
-        ("Subscriber bob Subscribe /a\n", [], "tiny.txt:10:12: found 'bob'"),
+        ("Krash b1\n", [], "tiny.txt:10:1: found 'Krash'"),
+        ("Subscriber bob Subscribe /a\n", ["--strict"], "tiny.txt:10:12: found 'bob'"),
         ("", ["--watch", "--json"], "choose one"),
         ("", ["--ordering", "total"], "'total' is not one of"),
     ],
@@ -320,6 +320,47 @@ def test_a_run_that_is_ended_leaves_no_broker_behind(
     assert errors == ("plait: interrupted\n" if code > 0 else "")
     for pid in pids:
         wait_until_gone(pid)
+
+
+FAULTS = """\
+Freeze b2
+Publisher nyse Publish 2 Ontopic /a/b Interval 1
+Freeze alice
+Wait 50
+Unfreeze b2
+Wait 50
+Unfreeze alice
+Await stable
+Crash b2
+Wait 50
+Recover b2
+Await stable
+Publisher nyse Publish 2 Ontopic /a/b Interval 1
+Crash nyse
+Publisher nyse Publish 2 Ontopic /a/b Interval 1
+Freeze b1
+"""
+
+
+def test_processes_are_frozen_crash_and_recover(scenario: Path) -> None:
+    scenario.write_text(SCENARIO + FAULTS)
+    out = scenario.parent / "out"
+    result = plait("run", scenario, "--out", out, "--watch")
+    told = [" ".join(line.split()[2:]) for line in result.stdout.splitlines()]
+    records = (out / "history" / "plait-launcher-1.jsonl").read_text().splitlines()
+    history = [(record["kind"], record["about"]) for record in map(json.loads, records)]
+
+    assert result.returncode == 0
+    assert told.index("alice frozen does nothing for now") < told.index(
+        "alice goes on with what has arrived"
+    )
+    assert "script passes over" in " ".join(told)
+    assert "b2-2.jsonl" in {path.name for path in (out / "history").iterdir()}
+    assert history == [
+        *(("frozen", "b2"), ("frozen", "alice"), ("unfrozen", "b2"), ("unfrozen", "alice")),
+        *(("crashed", "b2"), ("restarted", "b2"), ("crashed", "nyse")),
+        *(("frozen", "b1"), ("unfrozen", "b1"), ("stopped", "b1"), ("stopped", "b2")),
+    ]
 
 
 def test_status_finds_the_brokers_of_a_run(scenario: Path) -> None:

@@ -153,7 +153,9 @@ def test_what_waits_is_what_was_foreseen(detection: str) -> None:
         stage = SimulatedStage(
             world, scenario.configuration, ordering="pairwise", delta=1, tell=lambda _: None
         )
-        perform_at_once(PuppetMaster(stage, seed=0, tell=lambda _: None).perform(commands))
+        overlay = scenario.configuration.overlay
+        master = PuppetMaster(stage, overlay, seed=0, tell=lambda _: None)
+        perform_at_once(master.perform(commands))
         waited = set()
         for line in world.trace:
             broker, _, told = line.split(maxsplit=1)[1].partition(": ")

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from scripts.errors import EnvironmentFailedError
-from scripts.happenings import BrokerReady, BrokersStopped, Happening
+from scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happening
 from scripts.launcher import BrokerPlan, launch
 from scripts.monitor import ask
 
@@ -28,9 +28,13 @@ LINE_OF_THREE = (
 def is_alive(pid: int) -> bool:
     try:
         # A zombie is dead; who is to bury it is not the question here.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return state_of(pid) != "Z"
     except FileNotFoundError:
         return False
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -48,6 +52,10 @@ class Witness:
 
     def __call__(self, happening: Happening) -> None:
         self.happenings.append(happening)
+
+    @property
+    def lost(self) -> list[BrokerLost]:
+        return [told for told in self.happenings if isinstance(told, BrokerLost)]
 
     @property
     def pids(self) -> list[int]:
@@ -92,10 +100,48 @@ async def test_a_broker_that_ends_by_itself_ends_everything(
             await trio.sleep_forever()
 
 
+async def test_after_a_crash_a_broker_that_ends_is_told_of_and_ends_nothing(
+    tmp_path: Path, witness: Witness
+) -> None:
+    notes: list[tuple[str, str]] = []
+    async with launch(
+        LINE_OF_THREE, log_directory=tmp_path, tell=witness, note=lambda *note: notes.append(note)
+    ) as overlay:
+        overlay.crash("b3")
+        os.kill(overlay.processes["b2"].pid, signal.SIGKILL)
+        while not witness.lost:
+            await trio.lowlevel.checkpoint()
+
+    assert witness.lost == [BrokerLost("b2", "was ended by signal SIGKILL")]
+    assert notes == [("crashed", "b3"), ("stopped", "b2")]
+
+
+async def test_a_broker_is_frozen_and_goes_on_and_comes_back_at_its_address(
+    tmp_path: Path, witness: Witness
+) -> None:
+    notes: list[tuple[str, str]] = []
+    async with launch(
+        LINE_OF_THREE, log_directory=tmp_path, tell=witness, note=lambda *note: notes.append(note)
+    ) as overlay:
+        before, address = overlay.processes["b3"].pid, overlay.address_of("b3")
+        overlay.freeze("b3")
+        wait_for(lambda: state_of(before) == "T", "the broker to stop")
+        overlay.unfreeze("b3")
+        wait_for(lambda: state_of(before) != "T", "the broker to go on")
+        overlay.crash("b3")
+        await overlay.recover("b3")
+
+        assert overlay.processes["b3"].pid != before
+        assert overlay.address_of("b3") == address
+        assert overlay.processes["b3"].incarnation == 2
+    assert [kind for kind, _ in notes] == ["frozen", "unfrozen", "crashed", "restarted"]
+    assert not is_alive(before)
+
+
 async def test_a_broker_that_cannot_start_is_reported_with_the_end_of_its_log(
     tmp_path: Path, witness: Witness
 ) -> None:
-    plan = BrokerPlan(name="b1", parent=None, arguments=("--listen", "192.0.2.1:0"))
+    plan = BrokerPlan(name="b1", parent=None, listen="192.0.2.1:0")
     with pytest.RaisesGroup(
         pytest.RaisesExc(
             EnvironmentFailedError, match=r"(?s)b1 .* before it was ready;.*192.0.2.1"

@@ -9,17 +9,24 @@ from faulttol.history import Record, read_run
 from scripts.errors import ProblemsFoundError
 from scripts.happenings import (
     Advertised,
+    ClientLost,
+    CommandBegun,
     Delivered,
+    Frozen,
     Happening,
+    PassedOver,
     Published,
+    Recovered,
     Stable,
     StatusTaken,
     Subscribed,
+    Unfrozen,
     Unsubscribed,
 )
 from scripts.narration import Clock
 from scripts.runs import RunPlan, run_simulated
 from scripts.scenario import load_scenario
+from scripts.status_reports import Unreachable
 
 CONFIGURATION = """\
 RoutingPolicy filter
@@ -165,9 +172,12 @@ def test_await_stable_waits_for_streams_and_deliveries(tmp_path: Path) -> None:
         "Subscriber alice Subscribe /a\n"
         "Publisher nyse Publish 4 Ontopic /a Interval 1000\nAwait stable\nStatus\n",
     )
-    first_stable = performance.happenings.index(Stable(publications=4, deliveries=4))
+    happenings = [
+        happening for happening in performance.happenings if not isinstance(happening, CommandBegun)
+    ]
+    first_stable = happenings.index(Stable(publications=4, deliveries=4))
 
-    assert isinstance(performance.happenings[first_stable + 1], StatusTaken)
+    assert isinstance(happenings[first_stable + 1], StatusTaken)
 
 
 def test_status_asks_every_broker(tmp_path: Path) -> None:
@@ -187,3 +197,151 @@ def test_a_simulated_run_is_repeated_to_the_last_record(tmp_path: Path) -> None:
 
     assert one == again
     assert len(one) > 9
+
+
+# --- faults -------------------------------------------------------------------------------------
+
+
+def test_a_script_does_not_wait_for_who_is_frozen(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Freeze b2\nSubscriber alice Subscribe /a\nWait 3000\nUnfreeze b2\nAwait stable\n"
+        "Publisher nyse Publish 1 Ontopic /a Interval 0\n",
+    )
+    told = list(zip(performance.happenings, performance.times, strict=True))
+    frozen_at = next(at for happening, at in told if happening == Frozen("b2"))
+    unfrozen_at = next(at for happening, at in told if happening == Unfrozen("b2"))
+    subscribed_at = next(at for happening, at in told if isinstance(happening, Subscribed))
+
+    assert 3 <= unfrozen_at - frozen_at < 4
+    assert subscribed_at > unfrozen_at
+    assert performance.of_kind(Delivered) == [Delivered("alice", "nyse", 1, {"topic": "/a"})]
+    assert performance.report.is_clean
+
+
+def test_what_is_published_while_a_broker_is_frozen_arrives_afterwards(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Subscriber alice Subscribe /a\nFreeze b1\n"
+        "Publisher nyse Publish 200 Ontopic /a Interval 0\nWait 3000\nUnfreeze b1\n",
+    )
+    told = performance.happenings
+    last_published = max(i for i, one in enumerate(told) if isinstance(one, Published))
+
+    assert last_published < told.index(Unfrozen("b1"))
+    assert len(performance.of_kind(Delivered)) == 200
+    assert performance.report.is_clean
+
+
+@pytest.mark.parametrize("client", ["alice", "nyse"])
+def test_a_frozen_client_goes_on_with_what_it_was_told_and_given(
+    tmp_path: Path, client: str
+) -> None:
+    performance = Performance(
+        tmp_path,
+        f"Subscriber alice Subscribe /a\nFreeze {client}\n"
+        "Publisher nyse Publish 2 Ontopic /a Interval 10\n"
+        "Subscriber alice Subscribe /b\nPublisher nyse Publish 1 Ontopic /b Interval 0\n"
+        f"Wait 2000\nUnfreeze {client}\n",
+    )
+    after = performance.happenings[performance.happenings.index(Unfrozen(client)) :]
+
+    assert sum(isinstance(one, Delivered) for one in after) >= 2
+    assert performance.report.is_clean
+
+
+def test_who_is_still_frozen_at_the_end_is_let_go(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Subscriber alice Subscribe /a\nFreeze b2\n"
+        "Publisher nyse Publish 3 Ontopic /a Interval 10\n",
+    )
+
+    assert performance.of_kind(Unfrozen) == [Unfrozen("b2")]
+    assert performance.happenings[-1] == Stable(publications=3, deliveries=3)
+    assert [
+        (record["kind"], record["about"])
+        for record in performance.records()
+        if record["node"] == "plait-launcher"
+    ] == [("frozen", "b2"), ("unfrozen", "b2")]
+
+
+def test_commands_that_cannot_be_executed_are_passed_over_with_a_reason(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Crash alice\nCrash alice\nSubscriber alice Subscribe /a\nFreeze alice\nRecover b1\n"
+        "Unfreeze b1\nFreeze b1\nFreeze b1\nRecover alice\n",
+    )
+    reasons = [one.reason for one in performance.happenings if isinstance(one, PassedOver)]
+
+    assert reasons == [
+        *["alice has crashed"] * 3,
+        "b1 has not crashed",
+        "b1 is not frozen",
+        "b1 is frozen already",
+        "alice is a client, and only brokers are started again",
+    ]
+    assert performance.report.is_clean
+
+
+def test_a_crash_of_one_broker_is_survived(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Subscriber alice Subscribe /a\nCrash b2\n"
+        "Publisher nyse Publish 3 Ontopic /a Interval 10\nAwait stable\nStatus\n",
+    )
+    kinds = [record["kind"] for record in performance.records() if "about" in record]
+
+    assert len(performance.of_kind(Delivered)) == 3
+    assert performance.happenings.count(Stable(publications=3, deliveries=3)) == 1
+    assert performance.report.is_clean
+    assert "crashed" in kinds
+
+
+def test_a_run_ends_although_nothing_is_left_to_end_it(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Subscriber alice Subscribe /a\nPublisher nyse Publish 9 Ontopic /a Interval 10000\n"
+        "Crash b1\nCrash b2\nAwait stable\n",
+    )
+
+    assert len(performance.of_kind(Published)) < 9
+    assert performance.report.is_clean
+
+
+def test_a_broker_recovers_with_a_higher_incarnation(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Crash b2\nWait 1000\nRecover b2\nAwait stable\nSubscriber alice Subscribe /a\n"
+        "Publisher nyse Publish 3 Ontopic /a Interval 10\n",
+    )
+    kinds = [
+        record["kind"] for record in performance.records() if record["node"] == "plait-launcher"
+    ]
+
+    assert kinds == ["crashed", "restarted"]
+    assert performance.of_kind(Recovered) == [Recovered("b2")]
+    assert len(performance.of_kind(Delivered)) == 3
+    assert performance.report.is_clean
+
+
+def test_status_knows_who_cannot_answer(tmp_path: Path) -> None:
+    performance = Performance(tmp_path, "Freeze b1\nCrash b2\nStatus\n")
+    (status,) = performance.of_kind(StatusTaken)
+
+    assert isinstance(status, StatusTaken)
+    assert status.reports == [
+        Unreachable("b1", "b1", "it is frozen"),
+        Unreachable("b2", "b2", "it has crashed"),
+    ]
+
+
+def test_a_client_that_loses_the_overlay_ends_and_is_told_of(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Crash b1\nCrash b2\nWait 60000\nPublisher nyse Publish 3 Ontopic /a Interval 10\n",
+    )
+    lost = performance.of_kind(ClientLost)
+
+    assert [one.client for one in lost if isinstance(one, ClientLost)] == ["nyse", "alice"]
+    assert performance.of_kind(Published) == []

@@ -152,7 +152,7 @@ Process broker1 Is broker On site1
         ("Process p Is broker site0", "21: found 'site0', expected On"),
         ("Process p Is broker On site0 tcp://x:1/b", "30: found 'tcp://x:1/b', expected URL"),
         ("Process p Is broker On site0 URL", "33: found end of line, expected a URL like tcp"),
-        ("Process p Is broker On site0 URL x:1", "34: found 'x:1', expected a URL like tcp"),
+        ("Process p Is broker On site0 URL x:1 y", "38: found 'y', expected end of line"),
         ("RoutingPolicy floding", "15: found 'floding', expected flooding, filter, filtering or"),
         ("Ordering TOTL", "10: found 'TOTL', expected NO, NONE, FIFO, PAIRWISE, TOTAL, TNO, "),
         ("LoggingLevel", "13: found end of line, expected full or light"),
@@ -169,12 +169,12 @@ def test_a_line_is_refused_where_it_stops_making_sense(line: str, problem: str) 
 
 def test_a_configuration_without_sites_is_refused_as_a_whole() -> None:
     assert problems("Ordering FIFO") == [
-        "x.conf: found no site, expected a line 'Site NAME Parent none'"
+        "x.conf:1:1: found no site, expected a line 'Site NAME Parent none'"
     ]
 
 
 def test_a_site_name_is_taken_once() -> None:
-    assert problems(f"{SMALL}Site site1 Parent site0") == [
+    assert problems(f"{SMALL}Site site1 Parent none") == [
         "x.conf:5:6: found a second site 'site1', "
         "expected a site name not yet taken, as it is at x.conf:2:6"
     ]
@@ -216,10 +216,91 @@ def test_an_unknown_site_is_refused_with_a_guess() -> None:
     ]
 
 
-def test_a_site_without_a_broker_is_refused() -> None:
-    assert problems(f"{SMALL}Site s Parent site0\nProcess p Is publisher On s") == [
-        "x.conf:5:6: found site 's' without a broker, expected one broker or more"
+def notices(configuration: Configuration) -> list[str]:
+    return [
+        f"{notice.at.line}:{notice.at.column} {notice.kind}" for notice in configuration.warnings
     ]
+
+
+def test_a_site_without_a_broker_is_served_from_above() -> None:
+    """People declare a site and fill it later; its clients go to where there is a broker."""
+    configuration = configure(
+        f"{SMALL}Site s Parent site1\nSite t Parent s\nSite u Parent t\n"
+        "Process b Is broker On u\nProcess p Is publisher On s"
+    )
+
+    assert [site.name for site in configuration.overlay.sites] == ["site0", "site1", "u"]
+    assert configuration.overlay.parent_of("b") == "broker1"
+    assert configuration.overlay.broker_of("p") == "broker1"
+    assert notices(configuration) == ["5:6 no broker", "6:6 no broker"]
+
+
+def test_a_root_without_a_broker_is_refused() -> None:
+    text = SMALL.replace("Process broker0 Is broker", "Process broker0 Is publisher")
+
+    assert problems(text) == [
+        "x.conf:1:6: found site 'site0' without a broker, expected one broker or more"
+    ]
+
+
+def test_the_one_site_that_nobody_declares_is_the_root() -> None:
+    configuration = configure("Process b Is broker On s\nProcess p Is publisher On s")
+
+    assert configuration.overlay == Overlay((Site("s", None, ("b",), ("p",)),))
+    assert notices(configuration) == ["1:24 no site"]
+
+
+def test_a_site_that_nobody_declares_needs_a_broker_too() -> None:
+    assert problems("Process p Is publisher On s") == [
+        "x.conf:1:27: found site 's' without a broker, expected one broker or more"
+    ]
+
+
+def test_several_sites_that_nobody_declares_are_refused() -> None:
+    assert len(problems("Process b Is broker On s\nProcess c Is broker On t")) == 3
+
+
+def test_a_line_that_says_the_same_again_is_only_noticed() -> None:
+    configuration = configure(SMALL + SMALL)
+
+    assert configuration == configure(SMALL)
+    assert [notice.split()[0] for notice in notices(configuration)] == ["5:6", "6:6", "7:9", "8:9"]
+
+
+def test_a_choice_that_nobody_has_made_leaves_the_default() -> None:
+    configuration = configure(f"{SMALL}RoutingPolicy flooding|filter\nOrdering NO|FIFO|TOTAL")
+
+    assert configuration == configure(SMALL)
+    assert notices(configuration) == ["5:15 no choice", "6:10 no choice"]
+
+
+@pytest.mark.parametrize(
+    "url", ["tcp://localhost:99999/b", "tcp://localhost/b", '"tcp://localhost:1/b"', "3333"]
+)
+def test_an_odd_url_is_only_noticed_as_nobody_uses_it(url: str) -> None:
+    assert notices(configure(f"{SMALL}Process p Is publisher On site0 URL {url}")) == [
+        "5:9 odd URL"
+    ]
+
+
+@pytest.mark.parametrize(
+    "url", ["tcp://1.2.3.4:8088/pub", "TCP://[::1]:0", "tcp://a-b.example:65535/"]
+)
+def test_a_url_may_have(url: str) -> None:
+    configuration = configure(f"{SMALL}Process p Is publisher On site0 url {url}")
+
+    assert configuration.urls["p"] == url
+    assert configuration.warnings == ()
+
+
+def test_comments_may_begin_as_elsewhere() -> None:
+    text = (
+        "# Title\n% by\n; us\n  #\n"
+        + SMALL.replace("Parent none", "Parent none # the root").replace("On site1", "On site1 ; x")
+        + "OrderingPolicy FIFO % as ever\nSingleMachine # of another program\n"
+    )
+
+    assert configure(text) == configure(SMALL)
 
 
 def test_one_mistake_is_reported_once() -> None:

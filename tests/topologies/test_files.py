@@ -26,7 +26,7 @@ def test_what_windows_calls_unicode_is_read_too(tmp_path: Path) -> None:
 def test_samples_are_found_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert list(samples()) == ["demo.conf", "demo.script"]
+    assert {"demo.conf", "demo.script", "stock-ticker.conf"} < samples().keys()
     assert load("demo.conf") == samples()["demo.conf"]
 
 
@@ -53,7 +53,8 @@ def test_a_missing_file_is_refused_with_a_guess() -> None:
         load("demo.cnf")
 
     assert str(caught.value) == (
-        "demo.cnf: found no such file, expected a file, or the sample demo.conf or demo.script "
+        "demo.cnf: found no such file, "
+        "expected a file, or a sample that comes with plait, like demo.conf "
         "(did you mean 'demo.conf'?)"
     )
 

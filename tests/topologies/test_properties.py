@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.corpus import CORPUS
 from topologies.configuration import (
     Configuration,
     Detection,
@@ -215,7 +216,6 @@ def test_any_words_are_read_or_refused(text: str) -> None:
     is_read_or_refused(text)
 
 
-CORPUS: Final = Path(__file__).resolve().parents[3] / "shared" / "scripts-corpus"
 REAL: Final = [str(path) for path in sorted(CORPUS.glob("*/**/*")) if path.is_file()]
 
 

@@ -218,3 +218,9 @@ def test_without_a_configuration_nobody_is_unknown() -> None:
 
 def test_settings_alone_are_no_configuration_to_check_against() -> None:
     assert script("Ordering FIFO\nCrash anybody", None).commands == (Crash("anybody"),)
+
+
+def test_a_topic_may_begin_as_comments_do_elsewhere() -> None:
+    script = parse_script("Subscriber s Subscribe #a # the topic is #a\nWait 5 ; ms", "x")
+
+    assert script.commands == (Subscribe("s", Topic("#a")), Wait(5))

@@ -1,0 +1,38 @@
+"""Lines of an `events.log`: who published, forwarded and was given which publication.
+
+That file is for people to read along, and its format is older than this project. What proves
+something is the history.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from broker.codec import decode_content
+from broker.effects import Effect, SendMessage
+from broker.messages import Publish
+from routing.values import Content
+
+
+def describe(content: Mapping[str, Any]) -> str:
+    """Return the attributes as people write them for `plait pub`."""
+    return " ".join(f"{name}={_value(value)}" for name, value in content.items())
+
+
+def _value(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def event_line(kind: str, who: str, publisher: str, content: Content, seq: int) -> str:
+    """Return `KIND who, publisher, topic, n`; what has no topic is described by its attributes."""
+    topic = str(content["topic"]) if "topic" in content else describe(content)
+    shown = topic if topic.isprintable() else ascii(topic)
+    return f"{kind} {who}, {publisher}, {shown}, {seq}\n"
+
+
+def forward_lines(broker: str, effects: Iterable[Effect]) -> Iterator[str]:
+    """Yield a line for every publication that a broker sends on with these effects."""
+    for effect in effects:
+        if type(effect) is SendMessage and type(effect.message) is Publish:
+            message = effect.message
+            content = decode_content(message.content)
+            yield event_line("BroEvent", broker, message.publisher, content, message.seq)

@@ -1,0 +1,82 @@
+"""`events.log` of a run: commands as they are executed, and every publication on its way.
+
+The puppet master and, with `LoggingLevel full`, the brokers append to the same file, a line at a
+time. The puppet master keeps it locked while the run goes on; so who reads along learns that it is
+over, however it ended.
+"""
+
+import fcntl
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+from broker.event_lines import event_line
+from scripts.errors import BadInputError
+from scripts.happenings import CommandBegun, Delivered, Happening, Published
+from topologies.script import format_command
+
+NAME: Final = "events.log"
+POLL_INTERVAL_S: Final = 0.05
+
+
+class EventLog:
+    """Writes what happens into the `events.log` of a run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._file = (directory / NAME).open("a", encoding="utf-8", buffering=1)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __call__(self, happening: Happening) -> None:
+        """Take notice."""
+        match happening:
+            case CommandBegun(command):
+                self.write(f"{format_command(command)}\n")
+            case Published(publisher, seq, content):
+                self.write(event_line("PubEvent", publisher, publisher, content, seq))
+            case Delivered(subscriber, publisher, seq, content):
+                self.write(event_line("SubEvent", subscriber, publisher, content, seq))
+
+    def write(self, line: str) -> None:
+        """Append a line."""
+        self._file.write(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def read_events(directory: Path, *, follow: bool) -> Iterator[str]:
+    """Yield the lines that there are; to `follow` is to wait for more until the run is over."""
+    path = directory / NAME
+    if not path.is_file():
+        raise BadInputError(f"{directory} has no {NAME}: the directory of a run expected")
+    with path.open("rb") as file:
+        while True:
+            # In this order: what is written before the end is read after it has been noticed.
+            is_over = not follow or _is_over(file)
+            yield from _whole_lines(file, is_over=is_over)
+            if is_over:
+                return
+            time.sleep(POLL_INTERVAL_S)
+
+
+def _is_over(file: BinaryIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def _whole_lines(file: BinaryIO, *, is_over: bool) -> Iterator[str]:
+    """Yield what has come since the last time, but no half of a line that may still grow."""
+    while line := file.readline():
+        if not line.endswith(b"\n") and not is_over:
+            file.seek(-len(line), 1)
+            return
+        yield line.decode(errors="replace").rstrip("\n")
