@@ -35,8 +35,10 @@ from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState
 from broker.messages import (
     PROTOCOL_VERSION,
+    Acknowledge,
     Advertise,
     Confirm,
+    Defer,
     Goodbye,
     GoodbyeCode,
     Heartbeat,
@@ -60,13 +62,15 @@ from broker.messages import (
 from broker.neighbours import Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.publications import Counters, Publications
+from broker.published import PublishedPublications
 from broker.requests import Requests
 from faulttol import neighbourhood
 from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError
 from routing.conflicts import Conflicts
 from routing.ids import NodeId, OperationId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS, Published
+from routing.published import OverlapTables
 
 
 @attrs.define
@@ -144,6 +148,7 @@ class BrokerCore:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
         self.delta = delta
         orders = ORDERINGS[ordering]
+        is_published = issubclass(orders, Published)
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
         self.interests = Interests(
             self.node,
@@ -153,9 +158,11 @@ class BrokerCore:
             neighbours=self.neighbours,
             requests=self._requests,
             conflicts=Conflicts() if orders.waits_for_conflicts else None,
+            overlaps=OverlapTables() if is_published else None,
             is_root_to_know=orders.settles_at_root,
         )
-        self.publications = Publications(
+        kind = PublishedPublications if is_published else Publications
+        self.publications = kind(
             ordering=orders(),
             limits=self.limits,
             neighbours=self.neighbours,
@@ -409,6 +416,8 @@ class BrokerCore:
                 self.neighbourhood.add_all(links)
             case Settled(number):
                 self.publications.on_settled(source, number)
+            case Acknowledge() | Defer():
+                self.publications.on_notice(source, message)
             case Refuse(code=code, reason=reason):
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
             case Goodbye():

@@ -17,6 +17,7 @@ from routing.conflicts import Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
 from routing.ids import NodeId, OperationId, SubscriptionId
+from routing.published import OverlapTables
 from routing.tables import (
     Advertisement,
     AdvertisementTable,
@@ -43,6 +44,7 @@ class Interests:
         neighbours: Neighbours,
         requests: Requests,
         conflicts: Conflicts | None,
+        overlaps: OverlapTables | None,
         is_root_to_know: bool,
     ) -> None:
         """Begin knowing nobody."""
@@ -51,6 +53,8 @@ class Interests:
         self.policy = policy
         self.conflicts = conflicts
         """Kept up to date only for an ordering that waits for them."""
+        self.overlaps = overlaps
+        """The same, for those orderings that ask all neighbours rather than the parent."""
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
         self._node = node
@@ -81,6 +85,8 @@ class Interests:
         self.advertisements.add(entry)
         if self.conflicts is not None and isinstance(source, Above):
             self.conflicts.add_advertisement(entry)
+        if self.overlaps is not None:
+            self.overlaps.add_advertisement(entry)
         self._neighbours.version += 1
         if self.policy == FILTER and not is_client(source):
             for subscription in self.subscriptions.overlapping(accepted, excluding=source.hop):
@@ -107,6 +113,8 @@ class Interests:
         self.advertisements.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_advertisement(entry)
+        if self.overlaps is not None:
+            self.overlaps.remove_advertisement(entry)
         self._neighbours.version += 1
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
         others = self._neighbours.other_brokers(source)
@@ -158,6 +166,8 @@ class Interests:
         self.subscriptions.add(entry)
         if self.conflicts is not None:
             self.conflicts.add_subscription(entry)
+        if self.overlaps is not None:
+            self.overlaps.add_subscription(entry)
         self._neighbours.version += 1
         targets = self._neighbours.other_brokers(source)
         if self.policy == FILTER:
@@ -186,6 +196,8 @@ class Interests:
         self.subscriptions.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_subscription(entry)
+        if self.overlaps is not None:
+            self.overlaps.remove_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
         targets = map(self._neighbours.get, self._forwarded.pop(entry.id))

@@ -10,8 +10,10 @@ import enum
 from typing import Final
 
 from broker.messages import (
+    Acknowledge,
     Advertise,
     Confirm,
+    Defer,
     Goodbye,
     Heartbeat,
     Hello,
@@ -45,12 +47,16 @@ class LinkState(enum.StrEnum):
 
 _OPERATIONS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
+_BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello}),
     LinkState.AWAITING_WELCOME: frozenset({Welcome, Goodbye}),
-    LinkState.TO_PARENT: _OPERATIONS | _TRAFFIC | {Neighbourhood, Refuse, Settled},
-    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC,
+    LinkState.TO_PARENT: _OPERATIONS
+    | _TRAFFIC
+    | _BETWEEN_BROKERS
+    | {Neighbourhood, Refuse, Settled},
+    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS,
     LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
 }

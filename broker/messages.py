@@ -188,6 +188,10 @@ class Flag:
     """Its publisher waits for the confirmation: do not let that wait for company."""
     AWAITED: Final = 4
     """Set from hop to hop: the child that sends it up waits until the parent has settled it."""
+    REQUESTED: Final = 64
+    """Set from hop to hop under `published`: the receiver is to acknowledge it to the sender."""
+    DEFERRED: Final = 128
+    """The same: clients behind the receiver wait until the sender has acknowledged it."""
 
 
 @attrs.define
@@ -220,6 +224,25 @@ class Settled:
 
     number: int
     """Of the publication, among those that the child has sent up: 1, 2, 3 ..."""
+
+
+@attrs.frozen(kw_only=True)
+class Acknowledge:
+    """Under `published`: whoever waits for the sender with this publication no longer has to.
+
+    It travels in the stream of publications, behind everything that has to be known before.
+    """
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+
+
+@attrs.frozen(kw_only=True)
+class Defer:
+    """Under `published`: with the publication that comes next, only these subscriptions wait."""
+
+    subscriptions: tuple[SubscriptionId, ...]
 
 
 @attrs.frozen
@@ -260,6 +283,8 @@ Message = (
     | Refuse
     | Publish
     | Settled
+    | Acknowledge
+    | Defer
     | Progress
     | StatusRequest
     | StatusReply
@@ -285,4 +310,6 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     16: StatusRequest,
     17: StatusReply,
     18: Settled,
+    30: Acknowledge,
+    31: Defer,
 }

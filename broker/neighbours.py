@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import NodeKind, Publish, Settled
+from broker.messages import Acknowledge, NodeKind, Publish, Settled
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.ids import NodeId
 
@@ -105,10 +105,11 @@ NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 
 
 @attrs.define(eq=False)
-class Arrival(Unstable[Publish | Settled]):
+class Arrival(Unstable[Publish | Settled | Acknowledge]):
     """A publication at this broker, from its arrival until it is stable.
 
-    A `Settled` travels in the same streams, and is one there for the sake of their counters.
+    A `Settled` or `Acknowledge` travels in the same streams, and is one there for the sake of
+    their counters.
     """
 
     source: Neighbour = attrs.field(kw_only=True)

@@ -12,6 +12,7 @@ import attrs
 from broker.codec import decode_content
 from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
+from broker.inputs import LinkId
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
 from broker.messages import Flag, Message, NodeKind, Progress, Publish, Settled
@@ -143,6 +144,12 @@ class Publications:
         if parent.link is not None:
             self.counters.sent += 1
             self._outbox.send(parent.link, _for_parent(arrival))
+
+    def on_notice(self, source: Neighbour, notice: Message) -> None:
+        """A message that only some other ordering has a meaning for."""
+        raise RemoteProtocolError(
+            f"{type(notice).__name__} of {source.node} under ordering {self.ordering.name}"
+        )
 
     def on_settled(self, source: Neighbour, number: int) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
@@ -382,11 +389,15 @@ class Publications:
         lacking = unreceived(neighbour.sent, received)
         assert neighbour.link is not None
         for arrival in lacking:
-            message = _for_parent(arrival) if isinstance(neighbour, Above) else arrival.publication
-            self._outbox.send(neighbour.link, message)
+            self._send(neighbour.link, neighbour, arrival)
         neighbour.told = (0, 0)  # it may have missed any of it
         self._tell(neighbour)
         return len(lacking)
+
+    def _send(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
+        """Send a publication, or what travels with them, as it is meant for this neighbour."""
+        message = _for_parent(arrival) if isinstance(neighbour, Above) else arrival.publication
+        self._outbox.send(link, message)
 
     def forget(self, gone: Below) -> None:
         """What a neighbour has not confirmed it never will: nobody is to wait for it."""

@@ -71,6 +71,8 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pairwise": _TOTAL_ORDER,
         "sequencer": _TOTAL_ORDER,
         "published": _TOTAL_ORDER,
+        "published-progressive": _TOTAL_ORDER,
+        "published-whole-queue": _TOTAL_ORDER,
     }
 )
 """What each ordering guarantees."""

@@ -43,7 +43,15 @@ FORMAT_VERSION: Final = 1
 MANIFEST_NAME: Final = "manifest.json"
 HISTORY_FOLDER: Final = "history"
 
-ORDERINGS: Final = ("none", "fifo", "pairwise", "sequencer", "published")
+ORDERINGS: Final = (
+    "none",
+    "fifo",
+    "pairwise",
+    "sequencer",
+    "published",
+    "published-progressive",
+    "published-whole-queue",
+)
 """What a manifest may name as the ordering of its run."""
 
 Record = dict[str, Any]

@@ -183,8 +183,57 @@ class Pairwise(Generic[Arrival]):
         return released
 
 
+class Published(_SettleOnArrival[Arrival]):
+    """`published`: total order as it was published, to compare with. It does not keep the order.
+
+    Each broker passes a publication on at once, to other brokers; what is held back is what goes to
+    a client. It waits there, in a queue, until brokers nearer to where something contrary may come
+    from have acknowledged it (`routing/published.py`), and then what has been acknowledged is
+    handed over sorted by publisher and number (`broker/published.py`).
+
+    Two brokers that hold the same publications would sort them alike. They need not hold the same:
+    a third publication, which comes too late for one of the two queues, is sorted among the others
+    at the one and behind them at the other. `tests/broker/test_published_order.py` has schedules.
+
+    It is meant for runs without faults. A client that may publish and hear, a connection that comes
+    back, subscriptions that change: all of these work, none of them is in the publication.
+    """
+
+    name: ClassVar = "published"
+    is_fast: ClassVar = True
+    """Whether detection stops at the first conflict between two hops, and lets all wait there."""
+    is_progressive: ClassVar = True
+    """Whether the front of a queue is released although what is behind is not acknowledged."""
+
+
+class PublishedProgressive(Published[Arrival]):
+    """`published-progressive`: without fast detection; every subscription that waits is named."""
+
+    name: ClassVar = "published-progressive"
+    is_fast: ClassVar = False
+
+
+class PublishedWholeQueue(PublishedProgressive[Arrival]):
+    """`published-whole-queue`: the algorithm before it was optimised.
+
+    A queue is released when all that is in it is acknowledged: under steady traffic, never.
+    """
+
+    name: ClassVar = "published-whole-queue"
+    is_progressive: ClassVar = False
+
+
 ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
-    ordering.name: ordering for ordering in (Unordered, Fifo, Pairwise, Sequencer)
+    ordering.name: ordering
+    for ordering in (
+        Unordered,
+        Fifo,
+        Pairwise,
+        Sequencer,
+        Published,
+        PublishedProgressive,
+        PublishedWholeQueue,
+    )
 }
 
 DEFAULT_ORDERING: Final = Pairwise.name

@@ -33,6 +33,8 @@ class Ordering(enum.StrEnum):
     PAIRWISE = "pairwise"
     SEQUENCER = "sequencer"
     PUBLISHED = "published"
+    PUBLISHED_PROGRESSIVE = "published-progressive"
+    PUBLISHED_WHOLE_QUEUE = "published-whole-queue"
 
 
 class LoggingLevel(enum.StrEnum):
@@ -60,6 +62,8 @@ ORDERINGS: Final = {
     "TNO": Ordering.PAIRWISE,
     "SEQUENCER": Ordering.SEQUENCER,
     "PUBLISHED": Ordering.PUBLISHED,
+    "PUBLISHED-PROGRESSIVE": Ordering.PUBLISHED_PROGRESSIVE,
+    "PUBLISHED-WHOLE-QUEUE": Ordering.PUBLISHED_WHOLE_QUEUE,
 }
 LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
 

@@ -58,7 +58,7 @@ def command(
     if watch and as_json:
         raise click.UsageError("--watch is for people and --json for programs: choose one.")
     scenario = load_scenario(configuration, script)
-    raise_problems(scenario.not_yet(ordering))
+    raise_problems(scenario.not_yet())
     for warning in scenario.warnings:
         click.echo(f"warning: {warning}", err=True)
 

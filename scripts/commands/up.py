@@ -31,7 +31,7 @@ def command(configuration: str, out: Path | None, ordering: str | None, delta: i
     also come from a pipe.
     """
     scenario = load_scenario(configuration, None)
-    raise_problems(scenario.not_yet(ordering))
+    raise_problems(scenario.not_yet())
 
     from scripts.runs import RunPlan, run_interactively
 

@@ -48,6 +48,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     TopologyLink: links,
     tuple[TopologyLink, ...]: st.lists(links, max_size=5).map(tuple),
     tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
+    tuple[SubscriptionId, ...]: st.lists(texts, max_size=40).map(tuple),
 }
 
 

@@ -1,0 +1,305 @@
+"""Publications under `published`: handed on at once, held back before clients, acknowledged.
+
+Who waits for whom is decided by `routing/published.py`. Here is the rest of the algorithm: one
+queue per client (Algorithm 2, `delay`), the flags on their way (Algorithm 3) and the
+acknowledgements on theirs (Algorithm 5), and the release of what has been acknowledged, sorted.
+"""
+
+from typing import Any
+
+import attrs
+
+from broker.codec import decode_content
+from broker.errors import RemoteProtocolError
+from broker.inputs import LinkId
+from broker.messages import Acknowledge, Defer, Flag, Message, Publish
+from broker.neighbours import NOWHERE, Above, Arrival, Below, Neighbour, Route, is_client
+from broker.publications import Publications
+from routing.ids import NodeId, SubscriptionId
+from routing.orderings import Published
+from routing.published import UNMARKED, Mark, Plan, make_plan
+from routing.tables import Subscription
+
+MessageId = tuple[NodeId, int, int]
+"""Publisher, incarnation and number: what acknowledgements name, and what queues are sorted by."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _PlannedRoute(Route):
+    plan: Plan
+
+
+@attrs.define(eq=False)
+class _Queue:
+    """What is held back before one client, and what else must not overtake it."""
+
+    arrivals: list[Arrival] = attrs.field(factory=list)
+    behind: list[tuple[set[MessageId], Message]] = attrs.field(factory=list)
+    """Messages, each with those publications of the queue that go first."""
+
+
+class PublishedPublications(Publications):
+    """The publications under way at a broker that keeps to the algorithm as published."""
+
+    ordering: Published[Arrival]
+
+    def __init__(self, **parts: Any) -> None:
+        """Begin with none; the parts are those of `Publications`."""
+        super().__init__(**parts)
+        self._queues: dict[NodeId, _Queue] = {}
+        self._awaited: dict[MessageId, dict[NodeId, set[NodeId]]] = {}
+        """For each publication and each hop that waits with it: for whose acknowledgement."""
+        self._sources: dict[MessageId, Arrival] = {}
+        self._named: dict[NodeId, tuple[SubscriptionId, ...]] = {}
+        """By each neighbour, for the publication that comes next."""
+        self._mark = UNMARKED
+        """Of the publication that is being taken in."""
+        self._plans: dict[tuple[Route, Mark], _PlannedRoute] = {}
+        self._plans_version = -1
+
+    # --- on their way -----------------------------------------------------------------------
+
+    def on_publish(self, source: Neighbour, publication: Publish, now: float) -> None:
+        """Take in a publication, without the marks that the last broker gave it."""
+        flags = publication.flags
+        named = self._named.pop(source.hop, ())
+        self._mark = UNMARKED
+        if flags & _MARKS:
+            if not is_client(source):
+                self._mark = Mark(
+                    requests=flags & Flag.REQUESTED != 0,
+                    waits=flags & Flag.DEFERRED != 0,
+                    waiting=frozenset(named),
+                )
+            publication = attrs.evolve(publication, flags=flags & ~_MARKS, frame=None)
+        super().on_publish(source, publication, now)
+
+    def on_notice(self, source: Neighbour, notice: Message) -> None:
+        """Take in what this ordering has to say beside publications."""
+        match notice:
+            case Acknowledge():
+                self._on_acknowledge(source, notice)
+            case Defer(subscriptions=subscriptions):
+                self._named[source.hop] = subscriptions
+            case _:
+                super().on_notice(source, notice)
+
+    def _climb(self, arrival: Arrival) -> None:
+        """Nothing: to this algorithm the parent is a neighbour like any other, see `_settle`."""
+
+    def _settle(self, arrival: Arrival) -> None:
+        """Send a publication to every broker, and to those clients that need not wait."""
+        route = arrival.route
+        if route is NOWHERE:  # it has been here before, by another way
+            if self._mark.requests:
+                self._acknowledge(arrival.source, arrival)
+        else:
+            route = arrival.route = self._planned(arrival, self._mark)
+            if route.plan.awaited:
+                self._awaited[_id(arrival)] = {
+                    hop: set(hops) for hop, hops in route.plan.awaited.items()
+                }
+                self._sources[_id(arrival)] = arrival
+            if route.plan.is_answered:
+                self._acknowledge(arrival.source, arrival)
+            parent = self._neighbours.parent
+            if route.climbs and parent is not None:
+                self._pass_on(parent, arrival)
+            for neighbour in route.down:
+                if not is_client(neighbour):
+                    self._pass_on(neighbour, arrival)
+                else:
+                    self._queue_up(neighbour, arrival)
+        arrival.missing -= 1
+        if not arrival.missing:
+            self._complete(arrival)
+
+    def _pass_on(self, neighbour: Neighbour, arrival: Arrival) -> None:
+        neighbour.sent.append(arrival)
+        if neighbour.link is not None:
+            self.counters.sent += 1
+            self._send(neighbour.link, neighbour, arrival)
+
+    def _send(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
+        """Send a publication with the marks that this neighbour is to see."""
+        publication, route = arrival.publication, arrival.route
+        if isinstance(publication, Publish) and isinstance(route, _PlannedRoute):
+            mark = route.plan.marks.get(neighbour.hop, UNMARKED)
+            if mark.waiting:
+                self._outbox.send(link, Defer(subscriptions=tuple(sorted(mark.waiting))))
+            if mark != UNMARKED:
+                flags = Flag.REQUESTED * mark.requests | Flag.DEFERRED * mark.waits
+                publication = attrs.evolve(publication, flags=publication.flags | flags, frame=None)
+        self._outbox.send(link, publication)
+
+    # --- acknowledgements -------------------------------------------------------------------
+
+    def _acknowledge(self, neighbour: Neighbour, arrival: Arrival) -> None:
+        """Tell a broker, in the stream of publications to it."""
+        publisher, incarnation, seq = _id(arrival)
+        notice = Acknowledge(publisher=publisher, incarnation=incarnation, seq=seq)
+        self.unstable += 1
+        if isinstance(neighbour, Above):
+            neighbour.sent.append(Arrival(notice, source=neighbour, route=NOWHERE))
+            neighbour.sent.advance_confirmed()
+            self._lazy[neighbour.hop] = neighbour
+        else:
+            neighbour.sent.append(Arrival(notice, 1, source=neighbour, route=NOWHERE))
+        if neighbour.link is not None:
+            self._outbox.send(neighbour.link, notice)
+
+    def _on_acknowledge(self, source: Neighbour, notice: Acknowledge) -> None:
+        self.unstable += 1
+        if isinstance(source, Above):
+            source.received.append(Arrival(notice, source=source, route=NOWHERE))
+            source.received.advance_confirmed()
+            self._lazy[source.hop] = source
+        else:
+            source.received.append(Arrival(notice, 1, source=source, route=NOWHERE))
+        message_id = (notice.publisher, notice.incarnation, notice.seq)
+        # Nobody may wait any more: what came a second time, by another way, waits for nothing.
+        if message_id in self._awaited:
+            self._acknowledged(message_id, source.hop)
+
+    def _acknowledged(self, message_id: MessageId, by: NodeId) -> None:
+        """Algorithm 5: whoever waited for this one alone may go on."""
+        awaited = self._awaited[message_id]
+        arrival = self._sources[message_id]
+        for hop, hops in list(awaited.items()):
+            hops.discard(by)
+            if hops:
+                continue
+            del awaited[hop]
+            neighbour = self._neighbours.get(hop)
+            if neighbour is not None and not is_client(neighbour):
+                self._acknowledge(neighbour, arrival)
+            elif hop in self._queues:
+                self._release(hop)
+        if not awaited:
+            del self._awaited[message_id], self._sources[message_id]
+
+    # --- held -------------------------------------------------------------------------------
+
+    def _queue_up(self, client: Below, arrival: Arrival) -> None:
+        """Hand it to a client, or hold it back, behind whatever is held back already."""
+        queue = self._queues.get(client.hop)
+        if queue is None:
+            if client.hop not in self._awaited.get(_id(arrival), ()):
+                self._pass_on(client, arrival)
+                return
+            queue = self._queues[client.hop] = _Queue()
+        queue.arrivals.append(arrival)
+
+    def _release(self, node: NodeId) -> None:
+        """Hand over the front of a queue, up to what is not acknowledged, sorted."""
+        queue = self._queues[node]
+        arrivals = queue.arrivals
+        ready = 0
+        while ready < len(arrivals) and node not in self._awaited.get(_id(arrivals[ready]), ()):
+            ready += 1
+        if ready == 0 or (ready < len(arrivals) and not self.ordering.is_progressive):
+            return
+        client = self._neighbours.below[node]
+        released = sorted(arrivals[:ready], key=_id)
+        del arrivals[:ready]
+        for arrival in released:
+            self._pass_on(client, arrival)
+        gone = set(map(_id, released))
+        for before, _ in queue.behind:
+            before -= gone
+        while queue.behind and not queue.behind[0][0]:
+            _, message = queue.behind.pop(0)
+            if client.link is not None:
+                self._outbox.send(client.link, message)
+        if not arrivals:
+            del self._queues[node]
+
+    def send_in_turn(self, neighbour: Neighbour, message: Message) -> None:
+        """Send a message behind what is held back before this neighbour."""
+        queue = self._queues.get(neighbour.hop)
+        if queue is not None:
+            queue.behind.append((set(map(_id, queue.arrivals)), message))
+        elif neighbour.link is not None:
+            self._outbox.send(neighbour.link, message)
+
+    def describe_held(self, now: float) -> list[dict[str, Any]]:
+        """What is held before which client, for how long, and for whose sake."""
+        return [
+            {
+                "publisher": arrival.publisher,
+                "number": _id(arrival)[2],
+                "client": node,
+                "seconds": round(now - arrival.since, 6),
+                "waits_for": ", ".join(
+                    self._names(self._awaited.get(_id(arrival), {}).get(node, set()))
+                )
+                or "those before it",
+            }
+            for node, queue in self._queues.items()
+            for arrival in queue.arrivals
+        ]
+
+    def _names(self, hops: set[NodeId]) -> list[str]:
+        return sorted(neighbour.node for hop in hops if (neighbour := self._neighbours.get(hop)))
+
+    def forget(self, gone: Below) -> None:
+        """Wait no longer for a neighbour, nor with what was held back before it."""
+        super().forget(gone)
+        self._named.pop(gone.hop, None)
+        queue = self._queues.pop(gone.hop, None)
+        for arrival in queue.arrivals if queue else ():
+            arrival.missing -= 1
+            if not arrival.missing:
+                self._complete(arrival)
+        for message_id in list(self._awaited):
+            self._acknowledged(message_id, gone.hop)
+
+    # --- plans ------------------------------------------------------------------------------
+
+    def _planned(self, arrival: Arrival, mark: Mark) -> _PlannedRoute:
+        """The route, and who waits for whom on it; remembered as long as the route is."""
+        assert isinstance(arrival.publication, Publish)
+        if self._plans_version != self._neighbours.version:
+            self._plans.clear()
+            self._plans_version = self._neighbours.version
+        if arrival.publication.flags & Flag.UNORDERED:
+            return _with_plan(arrival.route, Plan(is_answered=mark.requests))
+        key = arrival.route, mark
+        planned = self._plans.get(key)
+        if planned is None:
+            if len(self._plans) >= self._limits.cached_routes_max:
+                self._plans.clear()
+            plan = self._make_plan(arrival.source, arrival.publication.content, mark)
+            planned = self._plans[key] = _with_plan(arrival.route, plan)
+        return planned
+
+    def _make_plan(self, source: Neighbour, content: bytes, mark: Mark) -> Plan:
+        tables = self._interests.overlaps
+        assert tables is not None, "an ordering like this has them kept"
+        behind: dict[NodeId, list[Subscription]] = {}
+        for entry in self._interests.subscriptions.matching(decode_content(content)):
+            if entry.ordered and (entry.hop != source.hop or is_client(source)):
+                behind.setdefault(entry.hop, []).append(entry)
+        return make_plan(
+            tables,
+            behind,
+            clients={client.hop for client in self._neighbours.clients()},
+            source=source.hop,
+            mark=mark,
+            is_fast=self.ordering.is_fast,
+        )
+
+
+_MARKS = Flag.REQUESTED | Flag.DEFERRED
+
+
+def _with_plan(route: Route, plan: Plan) -> _PlannedRoute:
+    fields = {field.name: getattr(route, field.name) for field in attrs.fields(Route)}
+    return _PlannedRoute(**fields, plan=plan)
+
+
+def _id(arrival: Arrival) -> MessageId:
+    publication = arrival.publication
+    if not isinstance(publication, Publish):
+        raise RemoteProtocolError(f"{publication} is no publication")
+    return publication.publisher, publication.incarnation, publication.seq
