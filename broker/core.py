@@ -30,7 +30,7 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
-from broker.interests import Interests
+from broker.interests import Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState
 from broker.messages import (
@@ -48,6 +48,9 @@ from broker.messages import (
     Message,
     Neighbourhood,
     NodeKind,
+    Placed,
+    PlacesReply,
+    PlacesRequest,
     Progress,
     Publish,
     Refuse,
@@ -61,6 +64,7 @@ from broker.messages import (
 )
 from broker.neighbours import Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
+from broker.places import PlacedPublications, Whereabouts
 from broker.publications import Counters, Publications
 from broker.published import PublishedPublications
 from broker.requests import Requests
@@ -69,7 +73,14 @@ from faulttol.neighbourhood import TopologyLink
 from faulttol.stability import CountError
 from routing.conflicts import Conflicts
 from routing.ids import NodeId, OperationId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS, Published
+from routing.orderings import (
+    DEFAULT_ORDERING,
+    ORDERINGS,
+    FilteredSequencer,
+    Published,
+    PublishedProgressive,
+    PublishedWholeQueue,
+)
 from routing.published import OverlapTables
 
 
@@ -148,7 +159,7 @@ class BrokerCore:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
         self.delta = delta
         orders = ORDERINGS[ordering]
-        is_published = issubclass(orders, Published)
+        makes_publications, makes_observer = _CARRIED_OUT_BY.get(ordering, (Publications, None))
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
         self.interests = Interests(
             self.node,
@@ -158,11 +169,10 @@ class BrokerCore:
             neighbours=self.neighbours,
             requests=self._requests,
             conflicts=Conflicts() if orders.waits_for_conflicts else None,
-            overlaps=OverlapTables() if is_published else None,
+            observer=None if makes_observer is None else makes_observer(),
             is_root_to_know=orders.settles_at_root,
         )
-        kind = PublishedPublications if is_published else Publications
-        self.publications = kind(
+        self.publications = makes_publications(
             ordering=orders(),
             limits=self.limits,
             neighbours=self.neighbours,
@@ -416,7 +426,7 @@ class BrokerCore:
                 self.neighbourhood.add_all(links)
             case Settled(number):
                 self.publications.on_settled(source, number)
-            case Acknowledge() | Defer():
+            case Acknowledge() | Defer() | PlacesRequest() | PlacesReply() | Placed():
                 self.publications.on_notice(source, message)
             case Refuse(code=code, reason=reason):
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
@@ -772,6 +782,15 @@ class BrokerCore:
         self._has_stopped = True
         self._outbox.add(Stop(reason))
 
+
+_CARRIED_OUT_BY: Final[dict[str, tuple[type[Publications], type[Observer] | None]]] = {
+    FilteredSequencer.name: (PlacedPublications, Whereabouts),
+    **{
+        ordering.name: (PublishedPublications, OverlapTables)
+        for ordering in (Published, PublishedProgressive, PublishedWholeQueue)
+    },
+}
+"""Orderings that take more than to decide when something is settled, and whom to keep informed."""
 
 _KIND_OF_PEER: Final = {
     LinkState.TO_CLIENT: NodeKind.CLIENT,

@@ -6,7 +6,7 @@ subscriptions that overlap it; because links are FIFO they are on their way befo
 so that whoever publishes under it is heard by all.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 from broker.errors import RemoteProtocolError
 from broker.limits import Limits
@@ -17,7 +17,6 @@ from routing.conflicts import Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
 from routing.ids import NodeId, OperationId, SubscriptionId
-from routing.published import OverlapTables
 from routing.tables import (
     Advertisement,
     AdvertisementTable,
@@ -29,6 +28,22 @@ from routing.tables import (
 FLOODING: Final = "flooding"
 FILTER: Final = "filter"
 POLICIES: Final = (FLOODING, FILTER)
+
+
+class Observer(Protocol):
+    """Who has to know of every advertisement and subscription, for the sake of an ordering."""
+
+    def add_advertisement(self, entry: Advertisement) -> None:
+        """It is installed now."""
+
+    def remove_advertisement(self, entry: Advertisement) -> None:
+        """It no longer is."""
+
+    def add_subscription(self, entry: Subscription) -> None:
+        """It is installed now."""
+
+    def remove_subscription(self, entry: Subscription) -> None:
+        """It no longer is."""
 
 
 class Interests:
@@ -44,7 +59,7 @@ class Interests:
         neighbours: Neighbours,
         requests: Requests,
         conflicts: Conflicts | None,
-        overlaps: OverlapTables | None,
+        observer: Observer | None,
         is_root_to_know: bool,
     ) -> None:
         """Begin knowing nobody."""
@@ -53,8 +68,7 @@ class Interests:
         self.policy = policy
         self.conflicts = conflicts
         """Kept up to date only for an ordering that waits for them."""
-        self.overlaps = overlaps
-        """The same, for those orderings that ask all neighbours rather than the parent."""
+        self.observer = observer
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
         self._node = node
@@ -85,8 +99,8 @@ class Interests:
         self.advertisements.add(entry)
         if self.conflicts is not None and isinstance(source, Above):
             self.conflicts.add_advertisement(entry)
-        if self.overlaps is not None:
-            self.overlaps.add_advertisement(entry)
+        if self.observer is not None:
+            self.observer.add_advertisement(entry)
         self._neighbours.version += 1
         if self.policy == FILTER and not is_client(source):
             for subscription in self.subscriptions.overlapping(accepted, excluding=source.hop):
@@ -113,8 +127,8 @@ class Interests:
         self.advertisements.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_advertisement(entry)
-        if self.overlaps is not None:
-            self.overlaps.remove_advertisement(entry)
+        if self.observer is not None:
+            self.observer.remove_advertisement(entry)
         self._neighbours.version += 1
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
         others = self._neighbours.other_brokers(source)
@@ -166,8 +180,8 @@ class Interests:
         self.subscriptions.add(entry)
         if self.conflicts is not None:
             self.conflicts.add_subscription(entry)
-        if self.overlaps is not None:
-            self.overlaps.add_subscription(entry)
+        if self.observer is not None:
+            self.observer.add_subscription(entry)
         self._neighbours.version += 1
         targets = self._neighbours.other_brokers(source)
         if self.policy == FILTER:
@@ -196,8 +210,8 @@ class Interests:
         self.subscriptions.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_subscription(entry)
-        if self.overlaps is not None:
-            self.overlaps.remove_subscription(entry)
+        if self.observer is not None:
+            self.observer.remove_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
         targets = map(self._neighbours.get, self._forwarded.pop(entry.id))

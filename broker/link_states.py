@@ -21,6 +21,9 @@ from broker.messages import (
     Leave,
     Message,
     Neighbourhood,
+    Placed,
+    PlacesReply,
+    PlacesRequest,
     Progress,
     Publish,
     Refuse,
@@ -47,7 +50,7 @@ class LinkState(enum.StrEnum):
 
 _OPERATIONS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
-_BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer})
+_BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello}),
@@ -55,8 +58,8 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
-    | {Neighbourhood, Refuse, Settled},
-    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS,
+    | {Neighbourhood, PlacesReply, Refuse, Settled},
+    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS | {PlacesRequest},
     LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
 }

@@ -246,6 +246,43 @@ class Defer:
 
 
 @attrs.frozen
+class Place:
+    """Where a publication stands in what one subscriber gets."""
+
+    subscriber: NodeId
+    number: int
+    """1, 2, 3 ... per subscriber, without a gap."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacesRequest:
+    """Under `sequencer-filtered`: the root is asked for places for a publication."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    subscribers: tuple[NodeId, ...]
+    """Whoever is to get it."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacesReply:
+    """The answer of the root, to the broker where the publication was published."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    places: tuple[Place, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Placed:
+    """Under `sequencer-filtered`: the publication that comes next has these places beyond here."""
+
+    places: tuple[Place, ...]
+
+
+@attrs.frozen
 class Progress:
     """How far the sender's side has come with the two streams of publications on this link.
 
@@ -270,6 +307,9 @@ class StatusReply:
     report: bytes
 
 
+Notice = Settled | Acknowledge | PlacesRequest | PlacesReply
+"""What brokers tell each other in the stream of publications, where its place has a meaning."""
+
 Operation = Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe
 
 Message = (
@@ -285,6 +325,9 @@ Message = (
     | Settled
     | Acknowledge
     | Defer
+    | PlacesRequest
+    | PlacesReply
+    | Placed
     | Progress
     | StatusRequest
     | StatusReply
@@ -312,4 +355,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     18: Settled,
     30: Acknowledge,
     31: Defer,
+    32: PlacesRequest,
+    33: PlacesReply,
+    34: Placed,
 }

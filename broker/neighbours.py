@@ -9,10 +9,9 @@ from typing import ClassVar, Final
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import Acknowledge, NodeKind, Publish, Settled
+from broker.messages import NodeKind, Notice, Publish
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.ids import NodeId
-
 
 UP: Final = NodeId("")
 """The direction of the parent, whoever that is at the moment; no node is called so."""
@@ -104,12 +103,15 @@ class Route:
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 
 
+MessageId = tuple[NodeId, int, int]
+"""Publisher, incarnation and number of a publication."""
+
+
 @attrs.define(eq=False)
-class Arrival(Unstable[Publish | Settled | Acknowledge]):
+class Arrival(Unstable[Publish | Notice]):
     """A publication at this broker, from its arrival until it is stable.
 
-    A `Settled` or `Acknowledge` travels in the same streams, and is one there for the sake of
-    their counters.
+    A notice travels in the same streams, and is one there for the sake of their counters.
     """
 
     source: Neighbour = attrs.field(kw_only=True)
@@ -128,6 +130,13 @@ class Arrival(Unstable[Publish | Settled | Acknowledge]):
         """Who published it."""
         assert isinstance(self.publication, Publish)
         return self.publication.publisher
+
+    @property
+    def message_id(self) -> MessageId:
+        """What tells it from all other publications; by publisher, ids are in their order."""
+        publication = self.publication
+        assert isinstance(publication, Publish)
+        return publication.publisher, publication.incarnation, publication.seq
 
     @property
     def hop(self) -> NodeId:

@@ -15,7 +15,7 @@ from broker.errors import RemoteProtocolError
 from broker.inputs import LinkId
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
-from broker.messages import Flag, Message, NodeKind, Progress, Publish, Settled
+from broker.messages import Flag, Message, NodeKind, Notice, Progress, Publish, Settled
 from broker.neighbours import NOWHERE, UP, Above, Arrival, Below, Neighbour, Neighbours, Route
 from broker.outbox import Outbox
 from faulttol.stability import unreceived
@@ -156,10 +156,7 @@ class Publications:
         arrival = self._awaiting.pop(number, None)
         if arrival is None or not isinstance(source, Above):
             raise RemoteProtocolError(f"publication {number} is settled, which does not wait")
-        self.unstable += 1
-        source.received.append(Arrival(Settled(number), source=source, route=NOWHERE))
-        source.received.advance_confirmed()
-        self._lazy[source.hop] = source
+        self._noticed(source, Settled(number))
         for settled in self.ordering.acknowledged(arrival):
             self._settle(settled)
 
@@ -193,13 +190,29 @@ class Publications:
 
     def _tell_settled(self, arrival: Arrival) -> None:
         """Tell the child that waits for it; in its stream, after what was settled before."""
-        child = arrival.source
-        assert isinstance(child, Below)
+        self._notify(arrival.source, Settled(arrival.number))
+
+    def _notify(self, neighbour: Neighbour, notice: Notice) -> None:
+        """Tell a broker something in the stream of publications to it."""
         self.unstable += 1
-        notice = Settled(arrival.number)
-        child.sent.append(Arrival(notice, 1, source=child, route=NOWHERE))
-        if child.link is not None:
-            self._outbox.send(child.link, notice)
+        if isinstance(neighbour, Below):
+            neighbour.sent.append(Arrival(notice, 1, source=neighbour, route=NOWHERE))
+        else:
+            neighbour.sent.append(Arrival(notice, source=neighbour, route=NOWHERE))
+            neighbour.sent.advance_confirmed()
+            self._lazy[UP] = neighbour
+        if neighbour.link is not None:
+            self._outbox.send(neighbour.link, notice)
+
+    def _noticed(self, source: Neighbour, notice: Notice) -> None:
+        """Take note that a broker has told something in the stream of publications from it."""
+        self.unstable += 1
+        if isinstance(source, Below):
+            source.received.append(Arrival(notice, 1, source=source, route=NOWHERE))
+        else:
+            source.received.append(Arrival(notice, source=source, route=NOWHERE))
+            source.received.advance_confirmed()
+            self._lazy[UP] = source
 
     # --- held -------------------------------------------------------------------------------
 
@@ -393,6 +406,13 @@ class Publications:
         neighbour.told = (0, 0)  # it may have missed any of it
         self._tell(neighbour)
         return len(lacking)
+
+    def _pass_on(self, neighbour: Neighbour, arrival: Arrival) -> None:
+        """Put a publication into the stream to one neighbour."""
+        neighbour.sent.append(arrival)
+        if neighbour.link is not None:
+            self.counters.sent += 1
+            self._send(neighbour.link, neighbour, arrival)
 
     def _send(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
         """Send a publication, or what travels with them, as it is meant for this neighbour."""

@@ -5,23 +5,21 @@ queue per client (Algorithm 2, `delay`), the flags on their way (Algorithm 3) an
 acknowledgements on theirs (Algorithm 5), and the release of what has been acknowledged, sorted.
 """
 
-from typing import Any
+from collections.abc import Collection
+from operator import attrgetter
+from typing import Any, Final
 
 import attrs
 
 from broker.codec import decode_content
-from broker.errors import RemoteProtocolError
 from broker.inputs import LinkId
 from broker.messages import Acknowledge, Defer, Flag, Message, Publish
-from broker.neighbours import NOWHERE, Above, Arrival, Below, Neighbour, Route, is_client
+from broker.neighbours import NOWHERE, Arrival, Below, MessageId, Neighbour, Route, is_client
 from broker.publications import Publications
 from routing.ids import NodeId, SubscriptionId
 from routing.orderings import Published
-from routing.published import UNMARKED, Mark, Plan, make_plan
+from routing.published import UNMARKED, Mark, OverlapTables, Plan, make_plan
 from routing.tables import Subscription
-
-MessageId = tuple[NodeId, int, int]
-"""Publisher, incarnation and number: what acknowledgements name, and what queues are sorted by."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,7 +47,6 @@ class PublishedPublications(Publications):
         self._queues: dict[NodeId, _Queue] = {}
         self._awaited: dict[MessageId, dict[NodeId, set[NodeId]]] = {}
         """For each publication and each hop that waits with it: for whose acknowledgement."""
-        self._sources: dict[MessageId, Arrival] = {}
         self._named: dict[NodeId, tuple[SubscriptionId, ...]] = {}
         """By each neighbour, for the publication that comes next."""
         self._mark = UNMARKED
@@ -92,16 +89,15 @@ class PublishedPublications(Publications):
         route = arrival.route
         if route is NOWHERE:  # it has been here before, by another way
             if self._mark.requests:
-                self._acknowledge(arrival.source, arrival)
+                self._acknowledge(arrival.source, arrival.message_id)
         else:
             route = arrival.route = self._planned(arrival, self._mark)
             if route.plan.awaited:
-                self._awaited[_id(arrival)] = {
+                self._awaited[arrival.message_id] = {
                     hop: set(hops) for hop, hops in route.plan.awaited.items()
                 }
-                self._sources[_id(arrival)] = arrival
             if route.plan.is_answered:
-                self._acknowledge(arrival.source, arrival)
+                self._acknowledge(arrival.source, arrival.message_id)
             parent = self._neighbours.parent
             if route.climbs and parent is not None:
                 self._pass_on(parent, arrival)
@@ -113,12 +109,6 @@ class PublishedPublications(Publications):
         arrival.missing -= 1
         if not arrival.missing:
             self._complete(arrival)
-
-    def _pass_on(self, neighbour: Neighbour, arrival: Arrival) -> None:
-        neighbour.sent.append(arrival)
-        if neighbour.link is not None:
-            self.counters.sent += 1
-            self._send(neighbour.link, neighbour, arrival)
 
     def _send(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
         """Send a publication with the marks that this neighbour is to see."""
@@ -134,28 +124,14 @@ class PublishedPublications(Publications):
 
     # --- acknowledgements -------------------------------------------------------------------
 
-    def _acknowledge(self, neighbour: Neighbour, arrival: Arrival) -> None:
+    def _acknowledge(self, neighbour: Neighbour, message_id: MessageId) -> None:
         """Tell a broker, in the stream of publications to it."""
-        publisher, incarnation, seq = _id(arrival)
+        publisher, incarnation, seq = message_id
         notice = Acknowledge(publisher=publisher, incarnation=incarnation, seq=seq)
-        self.unstable += 1
-        if isinstance(neighbour, Above):
-            neighbour.sent.append(Arrival(notice, source=neighbour, route=NOWHERE))
-            neighbour.sent.advance_confirmed()
-            self._lazy[neighbour.hop] = neighbour
-        else:
-            neighbour.sent.append(Arrival(notice, 1, source=neighbour, route=NOWHERE))
-        if neighbour.link is not None:
-            self._outbox.send(neighbour.link, notice)
+        self._notify(neighbour, notice)
 
     def _on_acknowledge(self, source: Neighbour, notice: Acknowledge) -> None:
-        self.unstable += 1
-        if isinstance(source, Above):
-            source.received.append(Arrival(notice, source=source, route=NOWHERE))
-            source.received.advance_confirmed()
-            self._lazy[source.hop] = source
-        else:
-            source.received.append(Arrival(notice, 1, source=source, route=NOWHERE))
+        self._noticed(source, notice)
         message_id = (notice.publisher, notice.incarnation, notice.seq)
         # Nobody may wait any more: what came a second time, by another way, waits for nothing.
         if message_id in self._awaited:
@@ -164,7 +140,6 @@ class PublishedPublications(Publications):
     def _acknowledged(self, message_id: MessageId, by: NodeId) -> None:
         """Algorithm 5: whoever waited for this one alone may go on."""
         awaited = self._awaited[message_id]
-        arrival = self._sources[message_id]
         for hop, hops in list(awaited.items()):
             hops.discard(by)
             if hops:
@@ -172,11 +147,11 @@ class PublishedPublications(Publications):
             del awaited[hop]
             neighbour = self._neighbours.get(hop)
             if neighbour is not None and not is_client(neighbour):
-                self._acknowledge(neighbour, arrival)
+                self._acknowledge(neighbour, message_id)
             elif hop in self._queues:
                 self._release(hop)
         if not awaited:
-            del self._awaited[message_id], self._sources[message_id]
+            del self._awaited[message_id]
 
     # --- held -------------------------------------------------------------------------------
 
@@ -184,27 +159,31 @@ class PublishedPublications(Publications):
         """Hand it to a client, or hold it back, behind whatever is held back already."""
         queue = self._queues.get(client.hop)
         if queue is None:
-            if client.hop not in self._awaited.get(_id(arrival), ()):
+            if not self._whom_awaits(client.hop, arrival):
                 self._pass_on(client, arrival)
                 return
             queue = self._queues[client.hop] = _Queue()
         queue.arrivals.append(arrival)
+
+    def _whom_awaits(self, hop: NodeId, arrival: Arrival) -> Collection[NodeId]:
+        """Whose acknowledgements are missing before this hop may have a publication."""
+        return self._awaited.get(arrival.message_id, {}).get(hop, ())
 
     def _release(self, node: NodeId) -> None:
         """Hand over the front of a queue, up to what is not acknowledged, sorted."""
         queue = self._queues[node]
         arrivals = queue.arrivals
         ready = 0
-        while ready < len(arrivals) and node not in self._awaited.get(_id(arrivals[ready]), ()):
+        while ready < len(arrivals) and not self._whom_awaits(node, arrivals[ready]):
             ready += 1
         if ready == 0 or (ready < len(arrivals) and not self.ordering.is_progressive):
             return
         client = self._neighbours.below[node]
-        released = sorted(arrivals[:ready], key=_id)
+        released = sorted(arrivals[:ready], key=attrgetter("message_id"))
         del arrivals[:ready]
         for arrival in released:
             self._pass_on(client, arrival)
-        gone = set(map(_id, released))
+        gone = {arrival.message_id for arrival in released}
         for before, _ in queue.behind:
             before -= gone
         while queue.behind and not queue.behind[0][0]:
@@ -218,7 +197,7 @@ class PublishedPublications(Publications):
         """Send a message behind what is held back before this neighbour."""
         queue = self._queues.get(neighbour.hop)
         if queue is not None:
-            queue.behind.append((set(map(_id, queue.arrivals)), message))
+            queue.behind.append(({arrival.message_id for arrival in queue.arrivals}, message))
         elif neighbour.link is not None:
             self._outbox.send(neighbour.link, message)
 
@@ -227,19 +206,17 @@ class PublishedPublications(Publications):
         return [
             {
                 "publisher": arrival.publisher,
-                "number": _id(arrival)[2],
+                "number": arrival.message_id[2],
                 "client": node,
                 "seconds": round(now - arrival.since, 6),
-                "waits_for": ", ".join(
-                    self._names(self._awaited.get(_id(arrival), {}).get(node, set()))
-                )
+                "waits_for": ", ".join(self._names(self._whom_awaits(node, arrival)))
                 or "those before it",
             }
             for node, queue in self._queues.items()
             for arrival in queue.arrivals
         ]
 
-    def _names(self, hops: set[NodeId]) -> list[str]:
+    def _names(self, hops: Collection[NodeId]) -> list[str]:
         return sorted(neighbour.node for hop in hops if (neighbour := self._neighbours.get(hop)))
 
     def forget(self, gone: Below) -> None:
@@ -274,8 +251,8 @@ class PublishedPublications(Publications):
         return planned
 
     def _make_plan(self, source: Neighbour, content: bytes, mark: Mark) -> Plan:
-        tables = self._interests.overlaps
-        assert tables is not None, "an ordering like this has them kept"
+        tables = self._interests.observer
+        assert isinstance(tables, OverlapTables)
         behind: dict[NodeId, list[Subscription]] = {}
         for entry in self._interests.subscriptions.matching(decode_content(content)):
             if entry.ordered and (entry.hop != source.hop or is_client(source)):
@@ -290,16 +267,9 @@ class PublishedPublications(Publications):
         )
 
 
-_MARKS = Flag.REQUESTED | Flag.DEFERRED
+_MARKS: Final = Flag.REQUESTED | Flag.DEFERRED
 
 
 def _with_plan(route: Route, plan: Plan) -> _PlannedRoute:
     fields = {field.name: getattr(route, field.name) for field in attrs.fields(Route)}
     return _PlannedRoute(**fields, plan=plan)
-
-
-def _id(arrival: Arrival) -> MessageId:
-    publication = arrival.publication
-    if not isinstance(publication, Publish):
-        raise RemoteProtocolError(f"{publication} is no publication")
-    return publication.publisher, publication.incarnation, publication.seq

@@ -98,11 +98,27 @@ class Sequencer(_SettleOnArrival[Arrival]):
 
     Every publication climbs to the root, whoever wants it, and comes back down from there, to its
     origin too. All subscribers see parts of one sequence, so it keeps pairwise order; the price is
-    the way to the root for everybody, and a root that handles everything.
+    the way to the root for everybody, and a root that handles everything. Links are FIFO, so the
+    place in the stream is the number, and none is written down.
     """
 
     name: ClassVar = "sequencer"
     settles_at_root: ClassVar = True
+
+
+class FilteredSequencer(_SettleOnArrival[Arrival]):
+    """`sequencer-filtered`: the root numbers everything, for each subscriber apart.
+
+    The broker where something is published asks the root for places, one for each subscriber that
+    matches, and then sends it the shortest way to those, with their places. A subscriber's broker
+    hands over what it gets in the order of its subscriber's places. Those have no gaps: with one
+    number for all, nobody could tell what is late from what was filtered out on the way.
+
+    The root handles no publication, but a request and a reply for each; nothing is sent before the
+    reply is there. A subscriber has to stay at its broker, which knows the place that comes next.
+    """
+
+    name: ClassVar = "sequencer-filtered"
 
 
 class Pairwise(Generic[Arrival]):
@@ -230,6 +246,7 @@ ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
         Fifo,
         Pairwise,
         Sequencer,
+        FilteredSequencer,
         Published,
         PublishedProgressive,
         PublishedWholeQueue,

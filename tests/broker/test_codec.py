@@ -24,6 +24,7 @@ from broker.messages import (
     Message,
     Neighbourhood,
     NodeKind,
+    Place,
     Progress,
     Publish,
     Subscribe,
@@ -48,6 +49,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     TopologyLink: links,
     tuple[TopologyLink, ...]: st.lists(links, max_size=5).map(tuple),
     tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
+    tuple[Place, ...]: st.lists(st.builds(Place, names, counts), max_size=40).map(tuple),
     tuple[SubscriptionId, ...]: st.lists(texts, max_size=40).map(tuple),
 }
 

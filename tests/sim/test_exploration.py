@@ -120,6 +120,30 @@ def test_three_publishers_and_what_only_some_want(wishes: tuple[Wish, ...]) -> N
     assert survey(systems, "pairwise").first_failure is None
 
 
+# Places from the root
+
+
+@pytest.mark.parametrize(
+    ("tree", "publications"), [(PAIR, (1, 1)), (PAIR, (2, 1)), (FORK, (1, 1))], ids=str
+)
+def test_places_for_each_subscriber_keep_the_order(
+    tree: Tree, publications: tuple[int, ...]
+) -> None:
+    systems = every_placement(tree, publications=publications, subscribers=2, wishes=EVERYTHING)
+
+    assert survey(systems, "sequencer-filtered").first_failure is None
+
+
+def test_no_place_is_lost_when_a_subscription_is_given_up_and_another_follows() -> None:
+    clients = (
+        publisher("p", "b", "p"),
+        publisher("q", "a", "q"),
+        Client("t", "a", (subscribe("TRUE"),), (give_up("t/2"), subscribe("TRUE"))),
+    )
+
+    assert explore(System(PAIR, clients), "sequencer-filtered").failures == ()
+
+
 # The algorithm as published
 
 PUBLISHED = pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from faulttol.history import read_run
 A_FEW_SEEDS = range(150)
 
 
-@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+@pytest.mark.parametrize(
+    "ordering", ["none", "fifo", "pairwise", "sequencer", "sequencer-filtered"]
+)
 @pytest.mark.parametrize("delta", [0, 1, 2])
 def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
     for seed in A_FEW_SEEDS:
