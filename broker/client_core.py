@@ -10,6 +10,7 @@ Calls and `step` put effects into an outbox; the driver takes them with `take_ef
 
 import enum
 import zlib
+from collections import deque
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -47,6 +48,7 @@ from broker.link_states import LEGAL, LinkState
 from broker.messages import (
     PROTOCOL_VERSION,
     Advertise,
+    Attach,
     Confirm,
     Flag,
     Goodbye,
@@ -60,6 +62,7 @@ from broker.messages import (
     NodeKind,
     Operation,
     Progress,
+    PublicationId,
     Publish,
     Refuse,
     Subscribe,
@@ -69,7 +72,8 @@ from broker.messages import (
 )
 from broker.outbox import Outbox
 from faulttol import neighbourhood
-from faulttol.neighbourhood import TopologyLink
+from faulttol.merging import Key
+from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError, LeafStream, unreceived
 from routing.filter_text import parse_filter
 from routing.filters import Filter
@@ -79,6 +83,8 @@ from routing.values import Content, check_content
 RECONNECT_TIMEOUT_S: Final = 30.0
 """So long a client that was connected looks for a broker before it gives up."""
 MATCHES_REMEMBERED: Final = 4096
+LATELY_STABLE_MAX: Final = 256
+"""As `Limits.lately_stable_max`, of which a client sees little."""
 
 
 class ClientState(enum.StrEnum):
@@ -141,6 +147,15 @@ class ClientCore:
         self.neighbourhood: neighbourhood.Neighbourhood | None = None
         self._brokers = list(brokers)
         self._dialled = 0
+        self._address = ""
+        """Of the broker it is connected to."""
+        self._hub: NodeId | None = None
+        """Who takes the place of the broker, which has failed, as far as this client knows."""
+        self._is_alone = False
+        """Whether its broker has failed, and nobody is known who could take its place."""
+        self._awaits_adoption = False
+        """Whether that broker has heard of this client and has not taken it in yet."""
+        self._moves = 0
         self._has_connected = False
         self._recording = recording
         self._advertisements: dict[AdvertisementId, _Interest] = {}
@@ -164,6 +179,7 @@ class ClientCore:
         self._told = (0, 0)
         self._is_urgent = False
         self._last_seen: dict[NodeId, tuple[int, int]] = {}
+        self._lately_stable: deque[Key] = deque(maxlen=LATELY_STABLE_MAX)
         self._matches: dict[bytes, tuple[Content, tuple[SubscriptionId, ...]]] = {}
         self._heard_at = 0.0
         self._lost_at = 0.0
@@ -308,7 +324,7 @@ class ClientCore:
         operation = self._new_operation()
         was_connected = self.state is ClientState.READY
         self.state = ClientState.LEAVING
-        if was_connected:
+        if was_connected or self._may_move:
             self._request(Leave(operation=operation, node=self.node, distance=0))
         else:
             self._stop("left without a connection")
@@ -339,15 +355,55 @@ class ClientCore:
 
     # --- connection -------------------------------------------------------------------------
 
+    @property
+    def _may_move(self) -> bool:
+        """Whether another broker can take over, with all that is under way."""
+        known = self.neighbourhood
+        return self._has_joined and not self._restoring and known is not None and known.reach > 1
+
     def _dial(self) -> None:
-        address = self._brokers[self._dialled % len(self._brokers)]
+        hub = self._place_of_hub()
+        if hub is not None:
+            address = hub.address
+        elif self._session is not None and not self._is_alone:
+            address = self._address
+        else:
+            address = self._brokers[self._dialled % len(self._brokers)]
         self._outbox.add(OpenLink(address))
+
+    def _place_of_hub(self) -> neighbourhood.Place | None:
+        if self._hub is None or self.neighbourhood is None:
+            return None
+        return self.neighbourhood.place_of(self._hub)
+
+    def _on_broker_failed(self) -> None:
+        """Nobody answers where the broker was, or who was to take its place: find the next."""
+        known = self.neighbourhood
+        assert known is not None
+        if self._hub is None:
+            assert self.broker is not None
+            failed = Life(self.broker, self._session or 0)
+        else:
+            place = known.place_of(self._hub)
+            assert place is not None
+            failed = Life(self._hub, place.incarnation)
+        known.bury(failed)
+        self._find_hub()
+
+    def _find_hub(self) -> None:
+        known = self.neighbourhood
+        assert known is not None
+        assert self.broker is not None
+        region = known.failed_region(self.broker)
+        self._hub = known.hub(region) if len(region) < known.reach else None
+        self._is_alone = self._hub is None
 
     def _on_link_opened(self, link: LinkId, dialled: str) -> None:
         if self._link is not None or self.state is ClientState.CLOSED:
             self._outbox.add(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
             return
         self._link = link
+        self._address = dialled
         self._has_connected = True
         self._link_state = LinkState.AWAITING_WELCOME
         self._heard_at = self._now
@@ -358,13 +414,30 @@ class ClientCore:
                 kind=NodeKind.CLIENT,
                 incarnation=self.incarnation,
                 address="",
+                peer=(self.broker or "") if self._session else "",
                 peer_incarnation=self._session or 0,
                 received=self._received.count,
+                failed=self._buried,
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)
 
+    @property
+    def _buried(self) -> tuple[Life, ...]:
+        if self.neighbourhood is None or not self._may_move:
+            return ()
+        if self._hub is None and not self._awaits_adoption:
+            return ()
+        return self.neighbourhood.buried
+
     def _on_link_failed(self, dialled: str, reason: str) -> None:
+        if self._session is not None and not self._is_alone:
+            self._outbox.log(Level.WARNING, "broker failed", address=dialled, reason=reason)
+            self._on_broker_failed()
+            if self._hub is not None:
+                self._redial_pause = 0.0
+                self._redial_later()
+                return
         self._dialled += 1
         if not self._has_connected and self._dialled >= len(self._brokers):
             self._stop(f"no broker at {', '.join(self._brokers)}: {reason}")
@@ -377,23 +450,30 @@ class ClientCore:
             self._stop(f"no broker at {', '.join(self._brokers)} for {RECONNECT_TIMEOUT_S:g} s")
             return
         self._redial_at = self._now + self._redial_pause
-        self._redial_pause = min(2 * self._redial_pause, self.limits.redial_last_s)
+        self._redial_pause = min(
+            max(2 * self._redial_pause, self.limits.redial_first_s), self.limits.redial_last_s
+        )
 
     def _lose_link(self, reason: str) -> None:
         """The connection is gone; look for the broker again, or for another one."""
         self._link = None
-        self._has_joined = False
-        if self.state is ClientState.LEAVING:
+        if self.state is ClientState.LEAVING and not self._may_move:
             self._stop("left")
         elif self.state is not ClientState.CLOSED:
             self._outbox.log(Level.WARNING, "connection lost", broker=self.broker, reason=reason)
             if self.state is ClientState.READY:
                 self.state = ClientState.RECONNECTING
                 self._lost_at = self._now
+                self._redial_pause = 0.0
             self._redial_later()
 
     def _on_goodbye(self, code: GoodbyeCode, reason: str) -> None:
         match code:
+            case GoodbyeCode.STRANDED if self._hub is not None:
+                assert self.neighbourhood is not None
+                self.neighbourhood.remove(self._hub)
+                self._find_hub()
+                self._hang_up(reason)
             case GoodbyeCode.SHUTTING_DOWN if self._link_state is LinkState.TO_PARENT:
                 self._outbox.log(
                     Level.INFO, "broker is stopping", broker=self.broker, reason=reason
@@ -413,8 +493,13 @@ class ClientCore:
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
         self.broker = welcome.node
+        self._hub, self._is_alone = None, False
         if welcome.resumed:
             self._resume_session(welcome)
+        elif welcome.adopts:
+            self._move_session(welcome)
+        elif self.state is ClientState.LEAVING:
+            self._stop("left")
         else:
             self._begin_session(welcome)
 
@@ -431,6 +516,75 @@ class ClientCore:
         self._told = (0, 0)
         self._progress_at = self._now
 
+    def _move_session(self, welcome: Welcome) -> None:
+        """The broker has failed, and this one takes its place: tell it everything under way."""
+        received, sent = self._received.keep(), self._sent.keep()
+        self._received, self._sent = LeafStream(), LeafStream()
+        for stream, kept in ((self._received, received), (self._sent, sent)):
+            for publication in kept:
+                stream.append(publication)
+        self._session = welcome.incarnation
+        self._told = (0, 0)
+        self._progress_at = self._now
+        self._awaits_adoption = True
+        self._moves += 1
+        own = self._own_link(welcome.node)
+        self._known_neighbourhood().add(own)
+        advertisements, subscriptions = self._claims()
+        self._send(
+            Attach(
+                advertisements=len(advertisements),
+                subscriptions=len(subscriptions),
+                received=len(received),
+                sent=len(sent),
+                links=(own,),
+                seen=tuple(PublicationId(node, *stamp) for node, stamp in self._last_seen.items()),
+                stable=tuple(PublicationId(*key) for key in self._lately_stable),
+            )
+        )
+        messages: list[Message] = [*advertisements, *subscriptions, *received, *sent]
+        for message in messages:
+            self._send(message)
+        for request in self._requests.values():
+            self._send(request.message)
+        self._become_ready()
+
+    def _claims(self) -> tuple[list[Advertise], list[Subscribe]]:
+        """What this client has advertised and asked for, and what of it is not confirmed yet."""
+        pending = {
+            request.subject: operation
+            for operation, request in self._requests.items()
+            if isinstance(request.message, Advertise | Subscribe)
+        }
+        on_their_way_out = {
+            request.subject
+            for request in self._requests.values()
+            if isinstance(request.message, Unadvertise | Unsubscribe)
+        }
+        advertisements = [
+            self._advertise_message(interest, pending.get(advertisement, OperationId("")))
+            for advertisement, interest in self._advertisements.items()
+            if advertisement not in on_their_way_out
+        ]
+        subscriptions = [
+            self._subscribe_message(interest, pending.get(subscription, OperationId("")))
+            for subscription, interest in self._subscriptions.items()
+            if subscription not in on_their_way_out
+        ]
+        return advertisements, subscriptions
+
+    def _own_link(self, broker: NodeId) -> TopologyLink:
+        return TopologyLink(
+            child=self.node,
+            parent=broker,
+            kind=NodeKind.CLIENT.value,
+            incarnation=self.incarnation,
+            address="",
+            parent_incarnation=self._session or 0,
+            parent_address=self._address,
+            moves=self._moves,
+        )
+
     def _begin_session(self, welcome: Welcome) -> None:
         """The broker does not know this client: join, and install again what was installed."""
         if self._session is not None:
@@ -441,15 +595,11 @@ class ClientCore:
         for publication in kept:
             self._sent.append(publication)
         self._told = (0, 0)
+        self._has_joined = self._awaits_adoption = False
         self._sessions += 1
+        self._moves += 1
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=welcome.delta)
-        own = TopologyLink(
-            child=self.node,
-            parent=welcome.node,
-            kind=NodeKind.CLIENT.value,
-            incarnation=self.incarnation,
-            address="",
-        )
+        own = self._own_link(welcome.node)
         self.neighbourhood.add(own)
         join = Join(operation=self._new_operation(), link=own, distance=0)
         self._restoring.clear()
@@ -530,8 +680,13 @@ class ClientCore:
                 self._on_refuse(operation, Refusal(code, reason))
             case Welcome():
                 self._on_welcome(message)
-            case Neighbourhood(links=links):
-                self._known_neighbourhood().add_all(links)
+            case Neighbourhood(links=links, closed=closed):
+                self._awaits_adoption = False
+                known = self._known_neighbourhood()
+                for life in closed:
+                    known.bury(life)
+                known.add_all(links)
+                known.close([life.node for life in closed])
             case Join():
                 self._known_neighbourhood().add(message.link)
                 self._send(Confirm(operation=message.operation))
@@ -602,7 +757,9 @@ class ClientCore:
         if last is not None:
             self._outbox.add(ReportConfirmed(last))
             self._withdraw_up_to(last)
-        self._received.stable_up_to(sent)
+        self._lately_stable.extend(
+            [(p.publisher, p.incarnation, p.seq) for p in self._received.stable_up_to(sent)]
+        )
 
     def _on_confirm(self, operation: OperationId) -> None:
         request = self._requests.pop(operation, None)
@@ -668,15 +825,18 @@ class ClientCore:
         interest: _Interest,
         operation: OperationId | None = None,
     ) -> OperationId:
-        message = Advertise(
-            operation=operation or self._new_operation(),
+        message = self._advertise_message(interest, operation or self._new_operation())
+        self._request(message, advertisement)
+        return message.operation
+
+    def _advertise_message(self, interest: _Interest, operation: OperationId) -> Advertise:
+        return Advertise(
+            operation=operation,
             advertisement=AdvertisementId(interest.wire_id),
             client=self.node,
             filter=interest.filter.sql,
             path=(self.node,),
         )
-        self._request(message, advertisement)
-        return message.operation
 
     def _request_subscription(
         self,
@@ -684,21 +844,25 @@ class ClientCore:
         interest: _Interest,
         operation: OperationId | None = None,
     ) -> OperationId:
-        message = Subscribe(
-            operation=operation or self._new_operation(),
+        message = self._subscribe_message(interest, operation or self._new_operation())
+        self._request(message, subscription)
+        return message.operation
+
+    def _subscribe_message(self, interest: _Interest, operation: OperationId) -> Subscribe:
+        return Subscribe(
+            operation=operation,
             subscription=SubscriptionId(interest.wire_id),
             client=self.node,
             filter=interest.filter.sql,
             ordered=interest.ordered,
             path=(self.node,),
         )
-        self._request(message, subscription)
-        return message.operation
 
     def _request(self, message: Operation, subject: str = "") -> None:
         """Send an operation, and again with every new connection until it is confirmed."""
         self._requests[message.operation] = _Request(message, subject)
-        if self._link is not None and (self._has_joined or isinstance(message, Join)):
+        is_connected = self._link is not None and self._link_state is LinkState.TO_PARENT
+        if is_connected and (self._has_joined or isinstance(message, Join)):
             self._send(message)
 
     def _new_operation(self) -> OperationId:

@@ -6,6 +6,7 @@ greetings, how nodes join and leave, and its sense of time. What it routes is el
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -20,6 +21,7 @@ from broker.effects import (
     Stop,
 )
 from broker.errors import RemoteProtocolError
+from broker.holding import Holds
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -58,24 +60,28 @@ from broker.messages import (
     StatusReply,
     StatusRequest,
     Subscribe,
+    Summon,
     Unadvertise,
     Unsubscribe,
     Welcome,
+    Withdraw,
 )
 from broker.neighbours import Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.places import PlacedPublications, Whereabouts
 from broker.publications import Counters, Publications
 from broker.published import PublishedPublications
+from broker.reforming import Reforming
 from broker.requests import Requests
 from faulttol import neighbourhood
-from faulttol.neighbourhood import TopologyLink
+from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError
-from routing.conflicts import Conflicts
+from routing.conflicts import DETECTIONS, FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import (
     DEFAULT_ORDERING,
     ORDERINGS,
+    Cause,
     FilteredSequencer,
     Published,
     PublishedProgressive,
@@ -101,6 +107,8 @@ class Statistics:
 
     publications: Counters
     unstable: int
+    held: int
+    hold_times: Mapping[Cause, Holds]
     subscriptions: int
     advertisements: int
     operations_pending: int
@@ -119,56 +127,72 @@ class BrokerCore:
         *,
         address: str = "",
         join: str | None = None,
+        fallbacks: Sequence[str] = (),
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
+        detection: str = FAST,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """Be `node`, reachable at `address`; join the overlay at `join`, or be its root."""
+        """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
+
+        If nobody is there to join, any of `fallbacks` will do.
+        """
         self.node = node
         self.incarnation = incarnation
         self.address = address
         self.limits = limits
         self.neighbours = Neighbours()
-        self._outbox = Outbox()
-        self._requests = Requests(
+        self.outbox = Outbox()
+        self.requests = Requests(
             node,
             incarnation,
             self.neighbours,
-            self._outbox,
+            self.outbox,
             lambda neighbour, message: self.publications.send_in_turn(neighbour, message),
         )
+        self.reforming = Reforming(self)
         self._join = join
         self._join_operation: OperationId | None = None
         self._started_at = 0.0
-        self._adopt(ordering, policy, delta)
+        self._adopt(ordering, policy, delta, detection)
         self._links: dict[LinkId, _Link] = {}
         self._greetings: list[tuple[LinkId, Hello]] = []
         """Of nodes that came before this broker was ready."""
-        self._is_ready = False
+        self.is_ready = False
         self._has_stopped = False
         self._clients_isolated = 0
         self._protocol_errors = 0
-        self._now = 0.0
+        self.now = 0.0
         self._tick_at: float | None = None
         self._redial_at: float | None = None
         self._redial_pause = self.limits.redial_first_s
         self._drain_until: float | None = None
+        self._ticked_at = 0.0
+        self._moves = -1
+        """How often it has changed its place in the tree."""
+        self._is_cut_off = False
+        """Whether its parent failed and nobody could take its place."""
+        self._is_stranded = False
+        """Whether its join point failed before it had joined."""
+        self._candidates = [] if join is None else [join, *fallbacks]
+        """Where to look for a parent, for a broker that was cut off."""
 
-    def _adopt(self, ordering: str, policy: str, delta: int) -> None:
+    def _adopt(self, ordering: str, policy: str, delta: int, detection: str) -> None:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
-        self.delta = delta
         orders = ORDERINGS[ordering]
+        self.delta = delta if orders.survives_crashes else 0
+        self.detection = detection
         makes_publications, makes_observer = _CARRIED_OUT_BY.get(ordering, (Publications, None))
-        self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
+        self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=self.delta)
         self.interests = Interests(
             self.node,
             policy=policy,
-            delta=delta,
+            delta=self.delta,
             limits=self.limits,
             neighbours=self.neighbours,
-            requests=self._requests,
-            conflicts=Conflicts() if orders.waits_for_conflicts else None,
+            requests=self.requests,
+            detection=detection if orders.waits_for_conflicts else None,
             observer=None if makes_observer is None else makes_observer(),
             is_root_to_know=orders.settles_at_root,
         )
@@ -177,19 +201,21 @@ class BrokerCore:
             limits=self.limits,
             neighbours=self.neighbours,
             interests=self.interests,
-            outbox=self._outbox,
+            outbox=self.outbox,
         )
 
     # --- the door ---------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
         """Begin: join, or be the root."""
-        self._now = self._started_at = now
+        self.now = self._started_at = now
+        self._ticked_at = now
         self._tick_at = now + self.limits.heartbeat_interval_s
         if self._join is None:
+            self.neighbourhood.add(self.new_own_link(None))
             self._become_ready()
         else:
-            self._outbox.add(OpenLink(self._join))
+            self.outbox.add(OpenLink(self._join))
         return self._end_step()
 
     def step(self, now: float, happened: Input) -> list[Effect]:
@@ -198,7 +224,10 @@ class BrokerCore:
         History records come before the messages that make them known to others, and a
         confirmation comes after everything it confirms.
         """
-        self._now = now
+        self.now = now
+        if self._has_overslept():
+            self.fence(f"did nothing for {now - self._ticked_at:.1f} s")
+            return self.outbox.take()
         match happened:
             case MessagesReceived(link_id, messages):
                 self._on_messages(link_id, messages)
@@ -207,10 +236,7 @@ class BrokerCore:
             case LinkOpened(link_id, dialled):
                 self._on_link_opened(link_id, dialled)
             case LinkFailed(dialled, reason):
-                self._outbox.log(
-                    Level.WARNING, "join point not reached", address=dialled, reason=reason
-                )
-                self._redial_later()
+                self._on_link_failed(dialled, reason)
             case LinkClosed(link_id, reason):
                 self._on_link_closed(link_id, reason)
             case ShutdownRequested():
@@ -219,11 +245,11 @@ class BrokerCore:
 
     def _end_step(self) -> list[Effect]:
         """Do what is done once per step, however much came in."""
-        self.publications.flush(self._now)
+        self.publications.flush(self.now)
         if self._drain_until is not None and not self._has_stopped:
             self._stop_if_drained()
         self._arm_timer()
-        return self._outbox.take()
+        return self.outbox.take()
 
     # --- questions --------------------------------------------------------------------------
 
@@ -237,17 +263,19 @@ class BrokerCore:
         return Statistics(
             publications=self.publications.counters,
             unstable=self.publications.unstable,
+            held=len(self.publications.ordering.held),
+            hold_times=self.publications.hold_times.by_cause,
             subscriptions=len(self.interests.subscriptions),
             advertisements=len(self.interests.advertisements),
-            operations_pending=len(self._requests),
-            operations_refused=self._requests.refused,
+            operations_pending=len(self.requests),
+            operations_refused=self.requests.refused,
             clients_isolated=self._clients_isolated,
             protocol_errors=self._protocol_errors,
         )
 
     def take_latencies(self) -> list[float]:
         """How long operations took that were confirmed since the last call, in seconds."""
-        return self._requests.take_latencies()
+        return self.requests.take_latencies()
 
     def status(self) -> dict[str, Any]:
         """Everything a person wants to know about this broker, as JSON."""
@@ -264,6 +292,7 @@ class BrokerCore:
             "ordering": self.publications.ordering.name,
             "policy": self.interests.policy,
             "delta": self.delta,
+            "detection": self.detection,
             "neighbours": neighbours,
             "clients": len(clients),
             "neighbourhood": [
@@ -273,9 +302,10 @@ class BrokerCore:
             ],
             "subscriptions": len(self.interests.subscriptions),
             "advertisements": len(self.interests.advertisements),
-            "operations_pending": len(self._requests),
+            "operations_pending": len(self.requests),
             "unstable": self.publications.unstable,
-            "held": self.publications.describe_held(self._now),
+            "held_count": len(self.publications.ordering.held),
+            "held": self.publications.describe_held(self.now),
         }
 
     def _state_name(self) -> str:
@@ -283,7 +313,7 @@ class BrokerCore:
             return "stopped"
         if self._drain_until is not None:
             return "stopping"
-        if not self._is_ready:
+        if not self.is_ready:
             return "joining"
         parent = self.neighbours.parent
         return "operational" if parent is None or parent.link else "cut off from its parent"
@@ -291,12 +321,13 @@ class BrokerCore:
     def unfinished(self) -> list[str]:
         """What is under way here, in words; nothing, once everything is stable."""
         texts = []
-        if not self._is_ready:
+        if not self.is_ready:
             texts.append("has not joined")
         if self.publications.unstable:
             texts.append(f"{self.publications.unstable} publications unstable")
-        if self._requests:
-            texts.append(f"{len(self._requests)} operations unconfirmed")
+        if self.requests:
+            texts.append(f"{len(self.requests)} operations unconfirmed")
+        texts.extend(self.reforming.describe())
         texts.extend(
             f"{neighbour.node} is not connected"
             for neighbour in self.neighbours.others(None)
@@ -306,9 +337,24 @@ class BrokerCore:
 
     # --- connections ------------------------------------------------------------------------
 
+    def _on_link_failed(self, dialled: str, reason: str) -> None:
+        if self.reforming.is_visit(dialled):
+            self.reforming.on_visit_failed(dialled, reason)
+        elif dialled != self._join:
+            pass  # it was dialled for a reason that is none any more
+        elif self.neighbours.parent is not None:
+            self.reforming.on_dial_failed(dialled, reason)
+        else:
+            self.outbox.log(Level.WARNING, "join point not reached", address=dialled, reason=reason)
+            self._try_next_candidate()
+            self._redial_later()
+
     def _on_link_opened(self, link_id: LinkId, dialled: str) -> None:
+        if dialled and self.reforming.is_visit(dialled):
+            self.reforming.on_visit(link_id, dialled)
+            return
         state = LinkState.AWAITING_WELCOME if dialled else LinkState.AWAITING_HELLO
-        self._links[link_id] = _Link(link_id, state, self._now, self._now)
+        self._links[link_id] = _Link(link_id, state, self.now, self.now)
         if dialled:
             parent = self.neighbours.parent
             hello = Hello(
@@ -317,10 +363,12 @@ class BrokerCore:
                 kind=NodeKind.BROKER,
                 incarnation=self.incarnation,
                 address=self.address,
+                peer=parent.node if parent else "",
                 peer_incarnation=parent.incarnation if parent else 0,
                 received=parent.received.count if parent else 0,
+                failed=self.reforming.who_has_failed,
             )
-            self._outbox.send(link_id, hello)
+            self.outbox.send(link_id, hello)
 
     def _on_link_closed(self, link_id: LinkId, reason: str) -> None:
         link = self._links.pop(link_id, None)
@@ -330,31 +378,37 @@ class BrokerCore:
             self._redial_later()
         neighbour = link.neighbour
         if neighbour is not None and neighbour.link == link_id:
-            self._outbox.log(Level.WARNING, "link lost", peer=neighbour.node, reason=reason)
+            self.outbox.log(Level.WARNING, "link lost", peer=neighbour.node, reason=reason)
             self._detach(neighbour)
 
     def _redial_later(self) -> None:
         if self._drain_until is None:
-            self._redial_at = self._now + self._redial_pause
-            self._redial_pause = min(2 * self._redial_pause, self.limits.redial_last_s)
+            self._redial_at = self.now + self._redial_pause
+            self._redial_pause = min(
+                max(2 * self._redial_pause, self.limits.redial_first_s), self.limits.redial_last_s
+            )
 
     def _detach(self, neighbour: Neighbour) -> None:
         """The connection is gone, the neighbour may come back."""
         neighbour.link = None
         self.neighbours.version += 1
         if isinstance(neighbour, Above):
+            self._redial_pause = 0.0
             self._redial_later()
+        elif self.neighbours.below.get(neighbour.node) is neighbour:
+            neighbour.absent_since = self.now
+            self.reforming.visit_child(neighbour)
         else:
-            neighbour.absent_since = self._now
+            self.reforming.on_orphan_lost(neighbour)
 
     def _close(self, link: _Link, code: GoodbyeCode, reason: str) -> None:
         """End a connection from this side, saying why to the peer and to the log."""
         del self._links[link.link]
-        self._outbox.send(link.link, Goodbye(code=code, reason=reason))
-        self._outbox.add(CloseLink(link.link, code, reason))
+        self.outbox.send(link.link, Goodbye(code=code, reason=reason))
+        self.outbox.add(CloseLink(link.link, code, reason))
         neighbour = link.neighbour
         peer = neighbour.node if neighbour else "unknown"
-        self._outbox.log(Level.WARNING, "link closed", peer=peer, code=code.value, reason=reason)
+        self.outbox.log(Level.WARNING, "link closed", peer=peer, code=code.value, reason=reason)
         if neighbour is not None and neighbour.link == link.link:
             self._detach(neighbour)
 
@@ -370,14 +424,16 @@ class BrokerCore:
         link = self._links.get(link_id)
         if link is None:  # closed from this side while these were on their way
             return
-        link.heard_at = self._now
+        link.heard_at = self.now
         try:
             for message in messages:
                 source = link.neighbour
                 if source is None:
                     self._on_unfamiliar(link, message)
+                elif link.state is LinkState.TO_ORPHAN:
+                    self._on_orphan(link, source, message)
                 elif type(message) is Publish:
-                    self.publications.on_publish(source, message, self._now)
+                    self.publications.on_publish(source, message, self.now)
                 else:
                     self._on_familiar(link, source, message)
                 if link_id not in self._links:
@@ -392,13 +448,44 @@ class BrokerCore:
         match message:
             case Hello():
                 self._on_hello(link, message)
+            case Summon():
+                del self._links[link.link]
+                self.outbox.add(CloseLink(link.link, GoodbyeCode.LEFT, "summoned"))
+                self.reforming.on_summon(message)
             case Welcome():
                 self._on_welcome(link, message)
             case StatusRequest():
                 report = json.dumps(self.status(), ensure_ascii=False).encode()
-                self._outbox.send(link.link, StatusReply(report=report))
+                self.outbox.send(link.link, StatusReply(report=report))
             case Goodbye():
                 self._on_goodbye(link, message)
+
+    def _on_orphan(self, link: _Link, source: Neighbour, message: Message) -> None:
+        """A message from a node that waits until the tree has been re-formed around it."""
+        _require_legal(link, message)
+        assert isinstance(source, Below)
+        match message:
+            case Heartbeat():
+                pass
+            case Goodbye():
+                self._on_goodbye(link, message)
+            case _:
+                self.reforming.on_orphan_message(source, message)
+
+    def hear(self, source: Below, message: Message) -> None:
+        """Take in what an orphan said while it waited."""
+        link = self._links.get(source.link) if source.link is not None else None
+        if link is None:
+            return  # it will say it again
+        try:
+            if isinstance(message, Publish):
+                _require_legal(link, message)
+                self.publications.on_publish(source, message, self.now)
+            else:
+                self._on_familiar(link, source, message)
+        except (RemoteProtocolError, CountError) as broken:
+            self._protocol_errors += 1
+            self._close(link, GoodbyeCode.PROTOCOL, str(broken))
 
     def _on_familiar(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a neighbour."""
@@ -407,25 +494,27 @@ class BrokerCore:
             case Progress():
                 self.publications.on_progress(source, message)
             case Confirm(operation=operation):
-                is_own = self._requests.on_confirm(source, operation, self._now)
+                is_own = self.requests.on_confirm(source, operation, self.now)
                 if is_own and operation == self._join_operation:
                     self._become_ready()
             case Advertise():
-                self.interests.on_advertise(source, message, self._now)
+                self.interests.on_advertise(source, message, self.now)
             case Unadvertise():
-                self.interests.on_unadvertise(source, message, self._now)
+                self.interests.on_unadvertise(source, message, self.now)
             case Subscribe():
-                self.interests.on_subscribe(source, message, self._now)
+                self.interests.on_subscribe(source, message, self.now)
             case Unsubscribe():
-                self.interests.on_unsubscribe(source, message, self._now)
+                self.interests.on_unsubscribe(source, message, self.now)
             case Join():
                 self._on_join(source, message)
             case Leave():
                 self._on_leave(source, message)
-            case Neighbourhood(links=links):
-                self.neighbourhood.add_all(links)
+            case Neighbourhood():
+                self.reforming.on_neighbourhood(source, message)
+            case Withdraw():
+                self.interests.on_withdraw(source, message, self.now)
             case Settled(number):
-                self.publications.on_settled(source, number)
+                self.publications.on_settled(source, number, self.now)
             case Acknowledge() | Defer() | PlacesRequest() | PlacesReply() | Placed():
                 self.publications.on_notice(source, message)
             case Refuse(code=code, reason=reason):
@@ -438,18 +527,24 @@ class BrokerCore:
         neighbour = link.neighbour
         peer = neighbour.node if neighbour else "unknown"
         code, reason = goodbye.code, goodbye.reason
-        self._outbox.log(Level.INFO, "goodbye", peer=peer, code=code.value, reason=reason)
+        self.outbox.log(Level.INFO, "goodbye", peer=peer, code=code.value, reason=reason)
         is_upwards = link.state in (LinkState.AWAITING_WELCOME, LinkState.TO_PARENT)
-        if code is GoodbyeCode.REFUSED and is_upwards:
+        if code is GoodbyeCode.FENCED:
+            self.fence(reason)
+        elif code is GoodbyeCode.REFUSED and is_upwards:
             self._give_up(f"refused by the join point: {reason}")
         elif code is not GoodbyeCode.SHUTTING_DOWN or neighbour is None:
             # A parent that is stopping closes in its own time; whoever else says goodbye is gone.
             del self._links[link.link]
-            self._outbox.add(CloseLink(link.link, code, reason))
+            self.outbox.add(CloseLink(link.link, code, reason))
             if neighbour is not None:
                 self._detach(neighbour)
             elif link.state is LinkState.AWAITING_WELCOME:
-                self._redial_later()
+                if self.reforming.is_seeking and code is GoodbyeCode.STRANDED:
+                    self.reforming.on_stranded()
+                else:
+                    self._try_next_candidate()
+                    self._redial_later()
 
     # --- greetings --------------------------------------------------------------------------
 
@@ -462,9 +557,19 @@ class BrokerCore:
             self._welcome(link.link, resumed=False, received=0)
         elif self._drain_until is not None:
             self._close(link, GoodbyeCode.SHUTTING_DOWN, f"{self.node} is stopping")
-        elif not self._is_ready:
+        elif self.neighbourhood.has_failed(Life(hello.node, hello.incarnation)):
+            self._close(link, GoodbyeCode.FENCED, f"{hello.node} was taken for failed")
+        elif self._is_stranded and (hello.failed or hello.kind is NodeKind.BROKER):
+            self._close(link, GoodbyeCode.STRANDED, f"{self.node} looks for a join point itself")
+        elif not self.is_ready:
             self._greetings.append((link.link, hello))
-        else:
+        elif not self.reforming.on_hello(link.link, hello) and link.link in self._links:
+            self._greet(link, hello)
+
+    def greet_again(self, link_id: LinkId, hello: Hello) -> None:
+        """Answer a greeting that had to wait, unless whoever greeted is gone again."""
+        link = self._links.get(link_id)
+        if link is not None:
             self._greet(link, hello)
 
     def _greet(self, link: _Link, hello: Hello) -> None:
@@ -473,21 +578,33 @@ class BrokerCore:
             self._close(link, GoodbyeCode.REFUSED, f"the name {hello.node} is taken")
             return
         known = self.neighbours.below.get(hello.node)
+        if hello.failed and (known is None or known.incarnation != hello.incarnation):
+            orphan = self.reforming.receive_orphan(link.link, hello)
+            if orphan is not None:
+                link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
+                self._welcome(link.link, resumed=False, received=0, adopts=True)
+                return
+        if hello.kind is NodeKind.BROKER and self._is_cut_off:
+            reason = f"{self.node} is cut off itself"
+            self._close(link, GoodbyeCode.STRANDED, reason)
+            return
         if known is not None and hello.incarnation > known.incarnation:
-            self._drop(known, f"replaced by incarnation {hello.incarnation}")
-        elif known is not None and (known.incarnation, self.incarnation) == (
+            self.drop(known, f"replaced by incarnation {hello.incarnation}")
+        elif known is not None and (known.incarnation, self.node, self.incarnation) == (
             hello.incarnation,
+            hello.peer,
             hello.peer_incarnation,
         ):
             self._resume(link, known, hello)
             return
-        elif known is not None and not known.has_joined and not hello.peer_incarnation:
+        elif known is not None and not known.has_joined and hello.peer != self.node:
             # Our welcome was lost with the connection, so the peer begins once more.
             self._supersede(known)
         elif known is not None:
             reason = f"the name {hello.node} is taken by incarnation {known.incarnation}"
             self._close(link, GoodbyeCode.REFUSED, reason)
             return
+        self.reforming.give_up_on(hello.node)
         newcomer = Below(
             node=hello.node,
             incarnation=hello.incarnation,
@@ -518,35 +635,51 @@ class BrokerCore:
         self._send_again(neighbour, hello.received)
 
     def _send_again(self, neighbour: Neighbour, received: int) -> None:
+        self.reforming.tell_neighbourhood_to(neighbour)
         sent_again = self.publications.send_again(neighbour, received)
-        self._requests.send_again(neighbour)
-        self._outbox.log(Level.INFO, "link resumed", peer=neighbour.node, sent_again=sent_again)
+        self.requests.send_again(neighbour)
+        self.outbox.log(Level.INFO, "link resumed", peer=neighbour.node, sent_again=sent_again)
 
-    def _welcome(self, link_id: LinkId, *, resumed: bool, received: int) -> None:
+    def _welcome(
+        self, link_id: LinkId, *, resumed: bool, received: int, adopts: bool = False
+    ) -> None:
         welcome = Welcome(
             node=self.node,
             incarnation=self.incarnation,
             ordering=self.publications.ordering.name,
             policy=self.interests.policy,
             delta=self.delta,
+            detection=self.detection,
             resumed=resumed,
             received=received,
+            adopts=adopts,
         )
-        self._outbox.send(link_id, welcome)
+        self.outbox.send(link_id, welcome)
 
     def _on_welcome(self, link: _Link, welcome: Welcome) -> None:
         self._redial_pause = self.limits.redial_first_s
         parent = self.neighbours.parent
         if parent is None:
-            self._join_at(link, welcome)
+            if self.is_ready:
+                self._rejoin_at(link, welcome)
+            else:
+                self._join_at(link, welcome)
         elif welcome.resumed:
             self._attach(link, parent)
             self._send_again(parent, welcome.received)
+        elif welcome.adopts:
+            parent.node, parent.incarnation = welcome.node, welcome.incarnation
+            self._attach(link, parent)
+            self.reforming.attach(parent)
         else:
-            self._give_up(
-                f"{welcome.node} knows nothing of this branch any more "
-                f"(incarnation {parent.incarnation} before, {welcome.incarnation} now)"
+            # A parent that was restarted, or a hub that does not know this branch.
+            self.reforming.suspect(
+                Life(parent.node, parent.incarnation), f"{welcome.node} knows nothing of us"
             )
+            if self.neighbours.parent is not None:
+                self.cut_off(f"{welcome.node} knows nothing of this branch any more")
+            self._redial_at = None
+            self._rejoin_at(link, welcome)
 
     # --- joining and leaving ----------------------------------------------------------------
 
@@ -555,30 +688,62 @@ class BrokerCore:
         if welcome.ordering not in ORDERINGS:
             self._give_up(f"{welcome.node} orders by '{welcome.ordering}', unknown here")
             return
-        self._adopt(welcome.ordering, welcome.policy, welcome.delta)
-        parent = Above(node=welcome.node, incarnation=welcome.incarnation, link=link.link)
-        self.neighbours.parent = parent
-        self._attach(link, parent)
-        own = TopologyLink(
+        if welcome.detection not in DETECTIONS:
+            self._give_up(
+                f"{welcome.node} detects conflicts by '{welcome.detection}', unknown here"
+            )
+            return
+        self._adopt(welcome.ordering, welcome.policy, welcome.delta, welcome.detection)
+        self._become_child(link, welcome)
+
+    def _rejoin_at(self, link: _Link, welcome: Welcome) -> None:
+        """A branch that was cut off joins as a whole, and tells who it brings along."""
+        if (welcome.ordering, welcome.policy) != (
+            self.publications.ordering.name,
+            self.interests.policy,
+        ):
+            self._give_up(f"{welcome.node} orders by '{welcome.ordering}', not as this branch does")
+            return
+        self._is_cut_off = False
+        self._become_child(link, welcome)
+        parent = self.neighbours.parent
+        assert parent is not None
+        self.interests.introduce(parent, self.now)
+        self.reforming.tell_neighbourhood(None)
+
+    def new_own_link(self, parent: Above | None) -> TopologyLink:
+        """How this broker hangs in the tree from now on; a root is its own parent."""
+        self._moves += 1
+        return TopologyLink(
             child=self.node,
-            parent=parent.node,
+            parent=parent.node if parent else self.node,
+            parent_incarnation=parent.incarnation if parent else self.incarnation,
+            parent_address=(self._join or "") if parent else self.address,
             kind=NodeKind.BROKER.value,
             incarnation=self.incarnation,
             address=self.address,
+            moves=self._moves,
         )
+
+    def _become_child(self, link: _Link, welcome: Welcome) -> None:
+        parent = Above(node=welcome.node, incarnation=welcome.incarnation, link=link.link)
+        self.neighbours.parent = parent
+        self._attach(link, parent)
+        own = self.new_own_link(parent)
         self.neighbourhood.add(own)
-        join = Join(operation=self._requests.new_operation(), link=own, distance=0)
+        join = Join(operation=self.requests.new_operation(), link=own, distance=0)
         self._join_operation = join.operation
-        self._requests.pass_on(join.operation, None, [(parent, join)], self._now)
+        self.requests.pass_on(join.operation, None, [(parent, join)], self.now)
 
     def _become_ready(self) -> None:
-        self._is_ready = True
-        self._outbox.add(BecomeReady())
-        self._outbox.record(
+        self.is_ready = True
+        self._is_stranded = False
+        self.outbox.add(BecomeReady())
+        self.outbox.record(
             "joined",
             about=self.node,
             members=list(self.neighbourhood.distances()),
-            millis=round(1000 * (self._now - self._started_at), 3),
+            millis=round(1000 * (self.now - self._started_at), 3),
         )
         greetings, self._greetings = self._greetings, []
         for link_id, hello in greetings:
@@ -596,14 +761,14 @@ class BrokerCore:
                     f"as a {source.kind} at {self.node} expected"
                 )
             if source.has_joined:
-                self._requests.confirm_again(source, join.operation)
+                self.requests.confirm_again(source, join.operation)
                 return
             self._introduce(source)
         self.neighbourhood.add(join.link)
         onwards = attrs.evolve(join, distance=join.distance + 1)
         told = self._told_of(join.link, onwards.distance, source)
-        self._requests.pass_on(
-            join.operation, source, [(other, onwards) for other in told], self._now
+        self.requests.pass_on(
+            join.operation, source, [(other, onwards) for other in told], self.now
         )
 
     def _introduce(self, newcomer: Below) -> None:
@@ -611,11 +776,13 @@ class BrokerCore:
         assert newcomer.link is not None
         newcomer.has_joined = True
         self.neighbours.version += 1
-        self._outbox.record("joined", about=newcomer.node, members=[self.node], millis=0)
+        self.outbox.record("joined", about=newcomer.node, members=[self.node], millis=0)
         links = self.neighbourhood.for_newcomer(brokers_only=is_client(newcomer))
-        self._outbox.send(newcomer.link, Neighbourhood(links=links))
+        self.outbox.send(
+            newcomer.link, Neighbourhood(links=links, closed=self.neighbourhood.closed)
+        )
         if not is_client(newcomer):
-            self.interests.introduce(newcomer, self._now)
+            self.interests.introduce(newcomer, self.now)
 
     def _told_of(
         self, link: TopologyLink, distance: int, source: Neighbour | None
@@ -636,8 +803,8 @@ class BrokerCore:
         link_id = source.link
         assert link_id is not None
         self._remove(source, leave.operation)
-        self._outbox.send(link_id, Confirm(operation=leave.operation))
-        self._outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, f"{source.node} left"))
+        self.outbox.send(link_id, Confirm(operation=leave.operation))
+        self.outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, f"{source.node} left"))
         del self._links[link_id]
 
     def _spread_leave(self, leave: Leave, source: Neighbour | None) -> None:
@@ -646,18 +813,18 @@ class BrokerCore:
         told = [] if link is None else self._told_of(link, leave.distance + 1, source)
         self.neighbourhood.remove(leave.node)
         onwards = attrs.evolve(leave, distance=leave.distance + 1)
-        self._requests.pass_on(
-            leave.operation, source, [(other, onwards) for other in told], self._now
+        self.requests.pass_on(
+            leave.operation, source, [(other, onwards) for other in told], self.now
         )
 
-    def _drop(self, neighbour: Below, reason: str) -> None:
+    def drop(self, neighbour: Below, reason: str) -> None:
         """A neighbour is gone for good and did not take its leave."""
-        self._outbox.log(Level.WARNING, "neighbour dropped", peer=neighbour.node, reason=reason)
-        self._outbox.record("suspected", about=neighbour.node, members=[self.node], millis=0)
+        self.outbox.log(Level.WARNING, "neighbour dropped", peer=neighbour.node, reason=reason)
+        self.outbox.record("suspected", about=neighbour.node, members=[self.node], millis=0)
         if is_client(neighbour):
             for arrival in neighbour.sent.unconfirmed:
                 if isinstance(arrival.publication, Publish):
-                    self._outbox.record(
+                    self.outbox.record(
                         "skipped",
                         publisher=arrival.publication.publisher,
                         seq=arrival.publication.seq,
@@ -668,53 +835,191 @@ class BrokerCore:
         neighbour.link = None  # or closing would take the neighbour for absent
         if link is not None:
             self._close(link, GoodbyeCode.ISOLATED, reason)
-        self._remove(neighbour, self._requests.new_operation())
+        self._remove(neighbour, self.requests.new_operation())
 
     def _remove(self, neighbour: Below, operation: OperationId) -> None:
         """Take a neighbour out of the tree, with all that lies behind it."""
         neighbour.link = None
         del self.neighbours.below[neighbour.node]
         self.neighbours.version += 1
-        self.interests.forget(neighbour, self._now)
-        self._requests.forget(neighbour, self._now)
+        self.interests.forget(neighbour, self.now)
+        self.requests.forget(neighbour, self.now)
         self.publications.forget(neighbour)
         self._spread_leave(Leave(operation=operation, node=neighbour.node, distance=0), None)
+
+    # --- failures ---------------------------------------------------------------------------
+
+    def hang_up(self, neighbour: Neighbour, code: GoodbyeCode, reason: str) -> None:
+        """Listen no more to a neighbour, or to what was one."""
+        link = self._links.get(neighbour.link) if neighbour.link is not None else None
+        neighbour.link = None
+        self.neighbours.version += 1
+        if link is not None:
+            self._close(link, code, reason)
+
+    def dial_parent(self, address: str) -> None:
+        """Look for a parent there, now."""
+        self._join = address
+        self._redial_at = None
+        self._redial_pause = 0.0
+        for link in list(self._links.values()):
+            if link.state is LinkState.AWAITING_WELCOME:
+                del self._links[link.link]
+                self.outbox.add(CloseLink(link.link, GoodbyeCode.LEFT, "not needed any more"))
+        self.outbox.add(OpenLink(address))
+
+    def join_instead(self, address: str) -> None:
+        """Somebody in the tree offers a place to a broker that looks for one."""
+        if self._is_stranded and self.neighbours.parent is None and address:
+            if address not in self._candidates:
+                self._candidates.append(address)
+            self.dial_parent(address)
+
+    def _join_elsewhere(self, reason: str) -> None:
+        """The join point has failed before this broker had joined: begin anew, with another."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        self._is_stranded = True
+        self.outbox.log(Level.WARNING, "join point failed", parent=parent.node, reason=reason)
+        self.hang_up(parent, GoodbyeCode.LEFT, reason)
+        self.neighbours.parent = None
+        self.requests.forget(parent, self.now)
+        self._join_operation = None
+        for node in self.neighbourhood.distances():
+            place = self.neighbourhood.place_of(node)
+            if node != self.node and place is not None and place.address:
+                self._candidates.append(place.address)
+        self._candidates = list(dict.fromkeys(self._candidates))
+        self._try_next_candidate()
+        self._redial_pause = 0.0
+        self._redial_later()
+
+    def cut_off(self, reason: str) -> None:
+        """Nobody takes the place of the parent: go on alone, and look for anybody to join."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        if not self.is_ready:
+            self._join_elsewhere(reason)
+            return
+        self.outbox.log(Level.ERROR, "cut off", parent=parent.node, reason=reason)
+        self._is_cut_off = True
+        self.hang_up(parent, GoodbyeCode.LEFT, reason)
+        self._candidates = list(dict.fromkeys(filter(None, [self._join, *self._places_upwards()])))
+        self.take_out_of_tree(parent)
+        for arrival in self.publications.forget_above(parent):
+            publication = arrival.publication
+            assert isinstance(publication, Publish)
+            self.outbox.record(
+                "skipped",
+                publisher=publication.publisher,
+                seq=publication.seq,
+                node=self.node,
+                reason=reason,
+            )
+        self.interests.forget(parent, self.now)
+        self.requests.forget(parent, self.now)
+        self.neighbourhood.remove(self.node)
+        self._redial_pause = 0.0
+        self._redial_later()
+
+    def _places_upwards(self) -> list[str]:
+        """The brokers that are known and are not behind a child: nobody joins its own branch."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        behind = {self.node}
+        queue = [child.node for child in self.neighbours.children()]
+        for node in queue:
+            behind.add(node)
+            queue.extend(link.child for link in self.neighbourhood if link.parent == node)
+        places = [
+            self.neighbourhood.place_of(node)
+            for node in self.neighbourhood.distances()
+            if node not in behind
+        ]
+        return [place.address for place in places if place is not None]
+
+    def _try_next_candidate(self) -> None:
+        if self.neighbours.parent is None and self._join in self._candidates:
+            position = self._candidates.index(self._join)
+            self._join = self._candidates[(position + 1) % len(self._candidates)]
+
+    def take_out_of_tree(self, neighbour: Neighbour) -> None:
+        """It is a neighbour no more; what it knew and had under way is taken care of elsewhere."""
+        if isinstance(neighbour, Above):
+            self.neighbours.parent = None
+            self.neighbourhood.add(self.new_own_link(None))
+        else:
+            del self.neighbours.below[neighbour.node]
+        self.neighbours.version += 1
+
+    def take_into_tree(self, orphan: Below) -> None:
+        """An orphan becomes a child, or a client."""
+        assert orphan.link is not None
+        orphan.has_joined = True
+        self.neighbours.below[orphan.node] = orphan
+        self._attach(self._links[orphan.link], orphan)
+
+    def _has_overslept(self) -> bool:
+        """Whether others may have taken this broker for failed in the meantime."""
+        silent = self.now - self._ticked_at
+        return self.delta > 0 and silent > self.limits.heartbeat_timeout_s and not self._has_stopped
+
+    def fence(self, reason: str) -> None:
+        """Others go on without this incarnation: it has nothing to say any more."""
+        if self._has_stopped:
+            return
+        self.outbox.log(Level.ERROR, "fenced", reason=reason)
+        self._has_stopped = True
+        self._links.clear()
+        self.outbox.add(Stop(f"fenced: {reason}", comes_back=True))
 
     # --- time -------------------------------------------------------------------------------
 
     def _on_timer(self) -> None:
-        self._outbox.woken()
-        if self._redial_at is not None and self._now >= self._redial_at:
+        self.outbox.woken()
+        if self._redial_at is not None and self.now >= self._redial_at:
             self._redial_at = None
             assert self._join is not None
-            self._outbox.add(OpenLink(self._join))
-        if self._tick_at is not None and self._now >= self._tick_at:
-            self._tick_at = self._now + self.limits.heartbeat_interval_s
+            self.outbox.add(OpenLink(self._join))
+        self.reforming.on_timer()
+        if self._tick_at is not None and self.now >= self._tick_at:
+            self._tick_at = self.now + self.limits.heartbeat_interval_s
             self._on_tick()
 
     def _on_tick(self) -> None:
         """Once per heartbeat: greet the living, look for the dead and the stuck."""
         limits = self.limits
+        self._ticked_at = self.now
         strangers = []
         for link in list(self._links.values()):
-            silent = self._now - link.heard_at
+            silent = self.now - link.heard_at
             if link.neighbour is None and link.state is not LinkState.TO_MONITOR:
                 strangers.append(link)
             elif silent > limits.heartbeat_timeout_s:
-                self._close(link, GoodbyeCode.TIMEOUT, f"silent for {silent:.1f} s")
+                self._on_silence(link, f"silent for {silent:.1f} s")
+        self.reforming.review()
         for link in strangers[: limits.timeouts_per_tick]:
-            if self._now - link.opened_at > limits.greeting_timeout_s and self._is_ready:
+            if self.now - link.opened_at > limits.greeting_timeout_s and self.is_ready:
                 reason = f"no greeting within {limits.greeting_timeout_s:g} s"
                 self._close(link, GoodbyeCode.TIMEOUT, reason)
         alive = tuple(link.link for link in self._links.values() if link.neighbour is not None)
         if alive:
-            self._outbox.add(SendMessage(alive, Heartbeat()))
+            self.outbox.add(SendMessage(alive, Heartbeat()))
         for neighbour in list(self.neighbours.below.values()):
             if is_client(neighbour) or not neighbour.has_joined:
                 reason_to_isolate = self._reason_to_isolate(neighbour)
                 if reason_to_isolate is not None:
                     self._clients_isolated += 1
-                    self._drop(neighbour, reason_to_isolate)
+                    self.drop(neighbour, reason_to_isolate)
+
+    def _on_silence(self, link: _Link, reason: str) -> None:
+        neighbour = link.neighbour
+        is_broker = neighbour is not None and not is_client(neighbour)
+        if is_broker and self.delta > 0 and link.state is not LinkState.TO_ORPHAN:
+            assert neighbour is not None
+            self.reforming.suspect(Life(neighbour.node, neighbour.incarnation), reason)
+        else:
+            self._close(link, GoodbyeCode.TIMEOUT, reason)
 
     def _reason_to_isolate(self, client: Below) -> str | None:
         limits = self.limits
@@ -722,22 +1027,26 @@ class BrokerCore:
         if unconfirmed > limits.unconfirmed_publications_max:
             return f"{unconfirmed} publications unconfirmed"
         if client.absent_since is not None:
-            absent = self._now - client.absent_since
+            absent = self.now - client.absent_since
             return f"absent for {absent:.1f} s" if absent > limits.resume_timeout_s else None
         confirmed = client.sent.confirmed_count
         if not unconfirmed or confirmed != client.confirmed_before:
             client.confirmed_before = confirmed
             client.stalled_since = None
         elif client.stalled_since is None:
-            client.stalled_since = self._now
-        elif self._now - client.stalled_since > limits.stall_timeout_s:
+            client.stalled_since = self.now
+        elif self.now - client.stalled_since > limits.stall_timeout_s:
             return f"{unconfirmed} publications, none confirmed for {limits.stall_timeout_s:g} s"
         return None
 
     def _arm_timer(self) -> None:
         if not self._has_stopped:
-            self._outbox.wake_at(
-                self.publications.flush_at, self._tick_at, self._redial_at, self._drain_until
+            self.outbox.wake_at(
+                self.publications.flush_at,
+                self._tick_at,
+                self._redial_at,
+                self._drain_until,
+                self.reforming.wake_at,
             )
 
     # --- stopping ---------------------------------------------------------------------------
@@ -746,41 +1055,41 @@ class BrokerCore:
         """Take nothing new, finish what was accepted, then stop."""
         if self._drain_until is not None:
             return
-        self._drain_until = self._now + self.limits.drain_timeout_s
-        self._outbox.log(Level.INFO, "stopping", unstable=self.publications.unstable)
+        self._drain_until = self.now + self.limits.drain_timeout_s
+        self.outbox.log(Level.INFO, "stopping", unstable=self.publications.unstable)
         clients = tuple(c.link for c in self.neighbours.clients() if c.link is not None)
         if clients:
             reason = f"{self.node} is stopping"
             farewell = Goodbye(code=GoodbyeCode.SHUTTING_DOWN, reason=reason)
-            self._outbox.add(SendMessage(clients, farewell))
+            self.outbox.add(SendMessage(clients, farewell))
 
     def _stop_if_drained(self) -> None:
         assert self._drain_until is not None
         unstable = self.publications.unstable
         is_cut_off = any(n.link is None for n in self.neighbours.other_brokers(None))
         # Operations wait for the far ends; if some of those are out of reach, they wait in vain.
-        is_busy = unstable or (self._requests and not is_cut_off)
-        if is_busy and self._now < self._drain_until:
+        is_busy = unstable or (self.requests and not is_cut_off)
+        if is_busy and self.now < self._drain_until:
             return
         self._has_stopped = True
         self.publications.tell_all()
         if unstable:
-            self._outbox.log(Level.WARNING, "stopped before all was stable", unstable=unstable)
+            self.outbox.log(Level.WARNING, "stopped before all was stable", unstable=unstable)
         parent = self.neighbours.parent
         if parent is not None and parent.link is not None and not self.neighbours.children():
             # A leaf leaves the tree; a broker with children below it can only be missed.
-            operation = self._requests.new_operation()
-            self._outbox.send(parent.link, Leave(operation=operation, node=self.node, distance=0))
+            operation = self.requests.new_operation()
+            self.outbox.send(parent.link, Leave(operation=operation, node=self.node, distance=0))
         for link_id in self._links:
-            self._outbox.add(CloseLink(link_id, GoodbyeCode.SHUTTING_DOWN, "stopped"))
+            self.outbox.add(CloseLink(link_id, GoodbyeCode.SHUTTING_DOWN, "stopped"))
         self._links.clear()
-        self._outbox.add(Stop("stopped"))
+        self.outbox.add(Stop("stopped"))
 
     def _give_up(self, reason: str) -> None:
         """Nothing can be done here without a person."""
-        self._outbox.log(Level.ERROR, "gave up", reason=reason)
+        self.outbox.log(Level.ERROR, "gave up", reason=reason)
         self._has_stopped = True
-        self._outbox.add(Stop(reason))
+        self.outbox.add(Stop(reason))
 
 
 _CARRIED_OUT_BY: Final[dict[str, tuple[type[Publications], type[Observer] | None]]] = {
@@ -796,6 +1105,7 @@ _KIND_OF_PEER: Final = {
     LinkState.TO_CLIENT: NodeKind.CLIENT,
     LinkState.TO_PARENT: NodeKind.BROKER,
     LinkState.TO_CHILD: NodeKind.BROKER,
+    LinkState.TO_ORPHAN: NodeKind.BROKER,
     LinkState.TO_MONITOR: NodeKind.MONITOR,
 }
 

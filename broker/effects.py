@@ -79,6 +79,8 @@ class Stop:
     """The node has nothing left to do; its driver closes everything and ends."""
 
     reason: str
+    comes_back: bool = False
+    """Whether it is to be started again, as a new incarnation of itself."""
 
 
 # Only a client's core has these.

@@ -1,22 +1,37 @@
 """Advertisements and subscriptions at one broker: installing them, and spreading them.
 
 Advertisements are flooded to every broker. Subscriptions go to neighbours from which an overlapping
-advertisement came (`filter`) or everywhere (`flooding`). A later advertisement draws the
-subscriptions that overlap it; because links are FIFO they are on their way before it is confirmed,
-so that whoever publishes under it is heard by all.
+advertisement came (`filter`) or everywhere (`flooding`, or if conflicts are detected exactly). A
+later advertisement draws the subscriptions that overlap it; because links are FIFO they are on
+their way before it is confirmed, so that whoever publishes under it is heard by all.
 """
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
+
+import attrs
 
 from broker.errors import RemoteProtocolError
 from broker.limits import Limits
-from broker.messages import Advertise, RefusalCode, Subscribe, Unadvertise, Unsubscribe
-from broker.neighbours import UP, Above, Neighbour, Neighbours, is_client
+from broker.messages import (
+    Advertise,
+    Join,
+    Leave,
+    NodeKind,
+    Operation,
+    RefusalCode,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Withdraw,
+)
+from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
+from broker.orphans import Orphan
 from broker.requests import Requests
-from routing.conflicts import Conflicts
+from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
-from routing.ids import NodeId, OperationId, SubscriptionId
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.tables import (
     Advertisement,
     AdvertisementTable,
@@ -28,6 +43,10 @@ from routing.tables import (
 FLOODING: Final = "flooding"
 FILTER: Final = "filter"
 POLICIES: Final = (FLOODING, FILTER)
+
+
+NO_OPERATION: Final = OperationId("")
+"""Of what is installed everywhere."""
 
 
 class Observer(Protocol):
@@ -46,6 +65,18 @@ class Observer(Protocol):
         """It no longer is."""
 
 
+@attrs.frozen
+class Adoption:
+    """What comes of orphans' claims."""
+
+    advertisements: dict[AdvertisementId, Advertisement]
+    """Those that nobody has claimed."""
+    subscriptions: dict[SubscriptionId, Subscription]
+    unfinished_advertisements: set[AdvertisementId] = attrs.field(factory=set)
+    """Those that are still being installed."""
+    unfinished_subscriptions: set[SubscriptionId] = attrs.field(factory=set)
+
+
 class Interests:
     """Who will publish what, and who wants what, seen from one broker."""
 
@@ -58,17 +89,21 @@ class Interests:
         limits: Limits,
         neighbours: Neighbours,
         requests: Requests,
-        conflicts: Conflicts | None,
+        detection: str | None,
         observer: Observer | None,
         is_root_to_know: bool,
     ) -> None:
-        """Begin knowing nobody."""
+        """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
         self.advertisements = AdvertisementTable()
         self.subscriptions = SubscriptionTable()
         self.policy = policy
-        self.conflicts = conflicts
+        self.conflicts: Conflicts | None = None
         """Kept up to date only for an ordering that waits for them."""
         self.observer = observer
+        if detection is not None:
+            self.conflicts = Conflicts(self.subscriptions.index, detection=detection)
+        self._is_told_everywhere = policy == FLOODING or detection == EXACT
+        """Whether subscriptions go to every broker, drawn by an advertisement or not."""
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
         self._node = node
@@ -83,12 +118,12 @@ class Interests:
 
     def on_advertise(self, source: Neighbour, advertise: Advertise, now: float) -> None:
         """Install an advertisement, pass it on, and send back the subscriptions it draws."""
-        if advertise.advertisement in self.advertisements:
-            self._requests.confirm_again(source, advertise.operation)
-            return
-        accepted = self._accept(source, advertise, advertise.advertisement)
+        known = self.advertisements.get(advertise.advertisement)
+        accepted = self._accept(source, advertise, advertise.advertisement, is_new=known is None)
         if accepted is None:
             return
+        if known is not None:  # it comes again, and perhaps from elsewhere: the tree has changed
+            self._take_out_advertisement(known)
         entry = RoutingEntry(
             id=advertise.advertisement,
             client=advertise.client,
@@ -96,13 +131,9 @@ class Interests:
             path=advertise.path,
             hop=source.hop,
         )
-        self.advertisements.add(entry)
-        if self.conflicts is not None and isinstance(source, Above):
-            self.conflicts.add_advertisement(entry)
-        if self.observer is not None:
-            self.observer.add_advertisement(entry)
+        self._put_in_advertisement(entry)
         self._neighbours.version += 1
-        if self.policy == FILTER and not is_client(source):
+        if not self._is_told_everywhere and not is_client(source):
             for subscription in self.subscriptions.overlapping(accepted, excluding=source.hop):
                 if source.hop not in self._forwarded[subscription.id]:
                     self._forward(subscription, source, now)
@@ -115,26 +146,38 @@ class Interests:
     def on_unadvertise(self, source: Neighbour, unadvertise: Unadvertise, now: float) -> None:
         """Take an advertisement out, here and everywhere."""
         entry = self.advertisements.get(unadvertise.advertisement)
-        if entry is None:
-            self._requests.confirm_again(source, unadvertise.operation)
+        if entry is None or self._is_elsewhere(source, entry):
+            others = self._siblings_of(source) if entry is None else []
+            self._requests.pass_on(
+                unadvertise.operation, source, [(other, unadvertise) for other in others], now
+            )
         else:
-            self._require_owner(source, entry)
             self._withdraw_advertisement(unadvertise.operation, entry, source, now)
 
     def _withdraw_advertisement(
         self, operation: OperationId, entry: Advertisement, source: Neighbour | None, now: float
     ) -> None:
+        self._take_out_advertisement(entry)
+        self._neighbours.version += 1
+        onwards = Unadvertise(operation=operation, advertisement=entry.id)
+        others = self._neighbours.other_brokers(source)
+        self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
+        if not self._is_told_everywhere and source is not None and not is_client(source):
+            self._prune(entry, source, now)
+
+    def _put_in_advertisement(self, entry: Advertisement) -> None:
+        self.advertisements.add(entry)
+        if self.conflicts is not None and entry.hop == UP:
+            self.conflicts.add_advertisement(entry)
+        if self.observer is not None:
+            self.observer.add_advertisement(entry)
+
+    def _take_out_advertisement(self, entry: Advertisement) -> None:
         self.advertisements.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_advertisement(entry)
         if self.observer is not None:
             self.observer.remove_advertisement(entry)
-        self._neighbours.version += 1
-        onwards = Unadvertise(operation=operation, advertisement=entry.id)
-        others = self._neighbours.other_brokers(source)
-        self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
-        if self.policy == FILTER and source is not None and not is_client(source):
-            self._prune(entry, source, now)
 
     def _prune(self, withdrawn: Advertisement, source: Neighbour, now: float) -> None:
         """Take back the subscriptions that only this advertisement drew towards `source`."""
@@ -163,33 +206,30 @@ class Interests:
 
     def on_subscribe(self, source: Neighbour, subscribe: Subscribe, now: float) -> None:
         """Install a subscription, and pass it on to where matching publications come from."""
-        if subscribe.subscription in self._forwarded:
-            self._requests.confirm_again(source, subscribe.operation)
-            return
-        accepted = self._accept(source, subscribe, subscribe.subscription)
+        known = self.subscriptions.get(subscribe.subscription)
+        accepted = self._accept(source, subscribe, subscribe.subscription, is_new=known is None)
         if accepted is None:
             return
-        entry = RoutingEntry(
-            id=subscribe.subscription,
-            client=subscribe.client,
-            filter=accepted,
-            path=subscribe.path,
-            hop=source.hop,
-            ordered=subscribe.ordered,
-        )
-        self.subscriptions.add(entry)
-        if self.conflicts is not None:
-            self.conflicts.add_subscription(entry)
-        if self.observer is not None:
-            self.observer.add_subscription(entry)
+        forwarded: dict[NodeId, None] = {}
+        if known is not None:  # as with advertisements
+            entry = self._move_subscription(known, subscribe.path, source.hop)
+            forwarded = self._forwarded[known.id]
+            forwarded.pop(source.hop, None)
+        else:
+            entry = RoutingEntry(
+                id=subscribe.subscription,
+                client=subscribe.client,
+                filter=accepted,
+                path=subscribe.path,
+                hop=source.hop,
+                ordered=subscribe.ordered,
+            )
+            self._put_in_subscription(entry)
         self._neighbours.version += 1
-        targets = self._neighbours.other_brokers(source)
-        if self.policy == FILTER:
-            hops = self.advertisements.hops_overlapping(accepted, excluding=source.hop)
-            if self._is_root_to_know and self._neighbours.parent is not None:
-                hops.append(UP)
-            targets = [target for target in targets if target.hop in hops]
-        self._forwarded[entry.id] = {target.hop: None for target in targets}
+        hops = self._hops_to_tell(entry)
+        targets = [t for t in self._neighbours.other_brokers(source) if t.hop in hops]
+        targets = [target for target in targets if target.hop not in forwarded]
+        self._forwarded[entry.id] = forwarded | {target.hop: None for target in targets}
         onwards = self._subscribe_onwards(subscribe.operation, entry)
         self._requests.pass_on(
             subscribe.operation, source, [(target, onwards) for target in targets], now
@@ -198,26 +238,63 @@ class Interests:
     def on_unsubscribe(self, source: Neighbour, unsubscribe: Unsubscribe, now: float) -> None:
         """Take a subscription out, here and wherever it was passed on to."""
         entry = self.subscriptions.get(unsubscribe.subscription)
-        if entry is None:
-            self._requests.confirm_again(source, unsubscribe.operation)
+        if entry is None or self._is_elsewhere(source, entry):
+            others = self._siblings_of(source) if entry is None else []
+            self._requests.pass_on(
+                unsubscribe.operation, source, [(other, unsubscribe) for other in others], now
+            )
         else:
-            self._require_owner(source, entry)
             self._withdraw_subscription(unsubscribe.operation, entry, source, now)
 
     def _withdraw_subscription(
         self, operation: OperationId, entry: Subscription, source: Neighbour | None, now: float
     ) -> None:
-        self.subscriptions.remove(entry.id)
-        if self.conflicts is not None:
-            self.conflicts.remove_subscription(entry)
-        if self.observer is not None:
-            self.observer.remove_subscription(entry)
+        self._take_out_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
         targets = map(self._neighbours.get, self._forwarded.pop(entry.id))
         self._requests.pass_on(
             operation, source, [(target, onwards) for target in targets if target], now
         )
+
+    def _put_in_subscription(self, entry: Subscription) -> None:
+        self.subscriptions.add(entry)
+        if self.conflicts is not None:
+            self.conflicts.add_subscription(entry)
+        if self.observer is not None:
+            self.observer.add_subscription(entry)
+
+    def _move_subscription(
+        self, known: Subscription, path: tuple[NodeId, ...], hop: NodeId
+    ) -> Subscription:
+        entry = self.subscriptions.move(known.id, path, hop)
+        if self.conflicts is not None:
+            self.conflicts.remove_subscription(known)
+            self.conflicts.add_subscription(entry)
+        if self.observer is not None:
+            self.observer.remove_subscription(known)
+            self.observer.add_subscription(entry)
+        return entry
+
+    def _take_out_subscription(self, entry: Subscription) -> None:
+        self.subscriptions.remove(entry.id)
+        if self.conflicts is not None:
+            self.conflicts.remove_subscription(entry)
+        if self.observer is not None:
+            self.observer.remove_subscription(entry)
+
+    def _hops_to_tell(
+        self, entry: Subscription, unfinished: Collection[AdvertisementId] = ()
+    ) -> list[NodeId]:
+        """Where publications come from that this subscription may match."""
+        if self._is_told_everywhere:
+            hops = [neighbour.hop for neighbour in self._neighbours.other_brokers(None)]
+        else:
+            overlapping = self.advertisements.overlapping(entry.filter, excluding=entry.hop)
+            hops = list(dict.fromkeys(a.hop for a in overlapping if a.id not in unfinished))
+            if self._is_root_to_know and self._neighbours.parent is not None:
+                hops.append(UP)
+        return [hop for hop in hops if hop != entry.hop]
 
     def _forward(self, entry: Subscription, target: Neighbour, now: float) -> None:
         """Pass a subscription on to a neighbour from which matching publications may now come."""
@@ -242,7 +319,7 @@ class Interests:
         for advertisement in self.advertisements:
             advertise = self._advertise_onwards(self._requests.new_operation(), advertisement)
             self._requests.pass_on(advertise.operation, None, [(newcomer, advertise)], now)
-        if self.policy == FLOODING:
+        if self._is_told_everywhere:
             for subscription in self.subscriptions:
                 self._forward(subscription, newcomer, now)
 
@@ -255,10 +332,169 @@ class Interests:
         for hops in self._forwarded.values():
             hops.pop(gone.hop, None)
 
+    # --- in the place of brokers that have failed -----------------------------------------------
+
+    def claims_above(self) -> tuple[list[Advertise], list[Subscribe]]:
+        """What lies on this side of the parent: for a hub that takes the place of the parent."""
+        pending = self._requests.pending_at(UP)
+        advertisements = [
+            self._advertise_onwards(pending.get(entry.id, NO_OPERATION), entry)
+            for entry in self.advertisements
+            if entry.hop != UP
+        ]
+        subscriptions = [
+            self._subscribe_onwards(pending.get(entry.id, NO_OPERATION), entry)
+            for entry in self.subscriptions
+            if UP in self._forwarded[entry.id]
+        ]
+        return advertisements, subscriptions
+
+    def adopt(self, dead: Neighbour, orphans: Sequence[Orphan]) -> Adoption:
+        """Install what lies behind the orphans of a failed neighbour, in place of what it knew.
+
+        What is still being installed is not told to anybody yet: its operation will come again.
+        """
+        adoption = Adoption(
+            advertisements={e.id: e for e in self.advertisements if e.hop == dead.hop},
+            subscriptions={e.id: e for e in self.subscriptions if e.hop == dead.hop},
+        )
+        for orphan in orphans:
+            for advertise in orphan.advertisements.values():
+                self._adopt_advertisement(orphan, advertise, adoption)
+            for subscribe in orphan.subscriptions.values():
+                self._adopt_subscription(orphan, subscribe, adoption)
+        adoption.unfinished_advertisements.update(
+            AdvertisementId(name)
+            for name in self._requests.pending_at(dead.hop)
+            if AdvertisementId(name) in self.advertisements
+        )
+        hops_of_orphans = {orphan.neighbour.hop for orphan in orphans}
+        hops_of_filter: dict[tuple[Filter, NodeId], list[NodeId]] = {}
+        brokers = {neighbour.hop for neighbour in self._neighbours.other_brokers(None)}
+        for entry in self.subscriptions:
+            forwarded = self._forwarded[entry.id]
+            was_there = forwarded.pop(dead.hop, entry) is None
+            if entry.id in adoption.unfinished_subscriptions:
+                continue
+            if was_there or entry.hop in hops_of_orphans:
+                place = (entry.filter, entry.hop)
+                if place not in hops_of_filter:
+                    hops_of_filter[place] = self._hops_to_tell(
+                        entry, adoption.unfinished_advertisements
+                    )
+                for hop in hops_of_filter[place]:
+                    if hop in brokers and (hop in hops_of_orphans or entry.hop in hops_of_orphans):
+                        forwarded[hop] = None
+        self._neighbours.version += 1
+        return adoption
+
+    def _adopt_advertisement(
+        self, orphan: Orphan, advertise: Advertise, adoption: "Adoption"
+    ) -> None:
+        if advertise.operation != NO_OPERATION:
+            adoption.unfinished_advertisements.add(advertise.advertisement)
+        adoption.advertisements.pop(advertise.advertisement, None)
+        known = self.advertisements.get(advertise.advertisement)
+        if known is not None:
+            self._take_out_advertisement(known)
+        self._put_in_advertisement(
+            RoutingEntry(
+                id=advertise.advertisement,
+                client=advertise.client,
+                filter=parse_filter(advertise.filter),
+                path=advertise.path,
+                hop=orphan.neighbour.hop,
+            )
+        )
+
+    def _adopt_subscription(
+        self, orphan: Orphan, subscribe: Subscribe, adoption: "Adoption"
+    ) -> None:
+        if subscribe.operation != NO_OPERATION:
+            adoption.unfinished_subscriptions.add(subscribe.subscription)
+        adoption.subscriptions.pop(subscribe.subscription, None)
+        known = self.subscriptions.get(subscribe.subscription)
+        if known is not None:
+            entry = self._move_subscription(known, subscribe.path, orphan.neighbour.hop)
+        else:
+            entry = RoutingEntry(
+                id=subscribe.subscription,
+                client=subscribe.client,
+                filter=parse_filter(subscribe.filter),
+                path=subscribe.path,
+                ordered=subscribe.ordered,
+                hop=orphan.neighbour.hop,
+            )
+            self._put_in_subscription(entry)
+        self._forwarded.setdefault(entry.id, {}).pop(entry.hop, None)
+
+    def targets_among(self, orphans: Sequence[Orphan], request: Operation) -> list[NodeId]:
+        """Which of the orphans are to be told what the failed neighbour has not confirmed."""
+        brokers = [o.neighbour.hop for o in orphans if o.neighbour.kind is NodeKind.BROKER]
+        match request:
+            case Subscribe(subscription=subscription):
+                entry = self.subscriptions.get(subscription)
+                if entry is None:
+                    return []
+                hops = self._hops_to_tell(entry)
+                targets = [hop for hop in brokers if hop in hops]
+                self._forwarded[subscription].update(dict.fromkeys(targets))
+                return targets
+            case Join(link=link) if link.kind == NodeKind.BROKER.value:
+                return [orphan.neighbour.hop for orphan in orphans]
+            case Leave():
+                return [orphan.neighbour.hop for orphan in orphans]
+            case _:
+                return brokers
+
+    def draw_towards(self, advertisements: Iterable[AdvertisementId], now: float) -> None:
+        """Pass on to them what they draw; nobody can say whether the failed neighbour had."""
+        for name in advertisements:
+            advertisement = self.advertisements.get(name)
+            target = self._neighbours.get(advertisement.hop) if advertisement else None
+            if advertisement is None or target is None or is_client(target):
+                continue
+            if not self._is_told_everywhere:
+                for subscription in self.subscriptions.overlapping(
+                    advertisement.filter, excluding=advertisement.hop
+                ):
+                    if target.hop not in self._forwarded[subscription.id]:
+                        self._forward(subscription, target, now)
+
+    def withdraw_unclaimed(self, adoption: "Adoption", now: float) -> None:
+        """What lay behind the failed neighbour and behind none of its orphans, is no more."""
+        for subscription in adoption.subscriptions.values():
+            self._forwarded[subscription.id] = {
+                neighbour.hop: None for neighbour in self._neighbours.other_brokers(None)
+            }
+            self._withdraw_subscription(self._requests.new_operation(), subscription, None, now)
+        for advertisement in adoption.advertisements.values():
+            self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
+
+    def on_withdraw(self, source: Neighbour | None, withdraw: Withdraw, now: float) -> None:
+        """A client is gone that was behind a failed broker: forget it here and beyond."""
+        hop = None if source is None else source.hop
+        subscriptions = [
+            e for e in self.subscriptions.of_client(withdraw.client) if hop in (None, e.hop)
+        ]
+        advertisements = [
+            e for e in self.advertisements.of_client(withdraw.client) if hop in (None, e.hop)
+        ]
+        for subscription in subscriptions:
+            self._withdraw_subscription(self._requests.new_operation(), subscription, None, now)
+        for advertisement in advertisements:
+            self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
+        others = self._neighbours.other_brokers(source)
+        if source is not None and not (subscriptions or advertisements):
+            others = []
+        self._requests.pass_on(
+            withdraw.operation, source, [(other, withdraw) for other in others], now
+        )
+
     # --- whom to believe --------------------------------------------------------------------
 
     def _accept(
-        self, source: Neighbour, request: Advertise | Subscribe, name: str
+        self, source: Neighbour, request: Advertise | Subscribe, name: str, *, is_new: bool
     ) -> Filter | None:
         """The filter of a request that may be installed; None if it has been refused."""
         try:
@@ -282,16 +518,31 @@ class Interests:
         else:
             count = self.subscriptions.count_of_client(source.node)
             most = self._limits.subscriptions_per_client_max
-        if count >= most:
+        if is_new and count >= most:
             reason = f"{source.node} has {count} already, at most {most} allowed"
             self._requests.refuse(source, request.operation, RefusalCode.TOO_MANY, reason)
             return None
         return parsed
 
     @staticmethod
-    def _require_owner(source: Neighbour, entry: Advertisement | Subscription) -> None:
-        if entry.hop != source.hop:
+    def _is_elsewhere(source: Neighbour, entry: Advertisement | Subscription) -> bool:
+        """Whether an entry lies in another direction than that from which it is withdrawn.
+
+        Between brokers that comes of a tree that has changed, and is of no consequence.
+        """
+        if entry.hop != source.hop and is_client(source):
             raise RemoteProtocolError(f"{source.node} withdraws {entry.id}, which is not its own")
+        return entry.hop != source.hop
+
+    def _siblings_of(self, source: Neighbour) -> list[Neighbour]:
+        """Who was adopted together with this one, and may know of it what is not known here."""
+        if not isinstance(source, Below) or source.adopted_from is None:
+            return []
+        return [
+            other
+            for other in self._neighbours.children()
+            if other.adopted_from == source.adopted_from and other is not source
+        ]
 
     def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node."""

@@ -40,8 +40,13 @@ class Limits:
     """Bytes waiting for one link's socket; a client beyond it is isolated."""
     send_buffer_bytes_high: int = 4 << 20
     """From here on, on a link between brokers, no more is read from clients until it drains."""
+    status_held_max: int = 100
+    """Held publications that a status report explains; it counts the others."""
     cached_routes_max: int = 4096
     """Distinct contents per neighbour whose route is remembered while tables stand still."""
+    lately_stable_max: int = 2048
+    """Publications of which a broker remembers that they became stable, when somebody fails who
+    may not have told everybody; more than become so in the time that a `Progress` takes."""
     publish_window: int = 4096
     """Publications of one client that may be unconfirmed before `publish` waits."""
     publish_window_bytes: int = 16 << 20

@@ -1,9 +1,10 @@
 """A link from its first byte to its last: which messages are legal when.
 
 A node that dials says `Hello` and waits for `Welcome`; a node that is dialled waits for `Hello` and
-answers `Welcome`. From then on the link's state is the role of the peer, and the role says what the
-peer may send. Everything else breaks the protocol: the link is closed with a reason that names the
-message and the state, and nothing else happens.
+answers `Welcome`. (A hub that dials only to `Summon` says just that.) From then on the link's
+state is the role of the peer, and the role says what the peer may send. Everything else breaks the
+protocol: the link is closed with a reason that names the message and the state, and nothing else
+happens.
 """
 
 import enum
@@ -12,6 +13,7 @@ from typing import Final
 from broker.messages import (
     Acknowledge,
     Advertise,
+    Attach,
     Confirm,
     Defer,
     Goodbye,
@@ -31,9 +33,11 @@ from broker.messages import (
     StatusReply,
     StatusRequest,
     Subscribe,
+    Summon,
     Unadvertise,
     Unsubscribe,
     Welcome,
+    Withdraw,
 )
 
 
@@ -46,21 +50,26 @@ class LinkState(enum.StrEnum):
     TO_CHILD = "to child"
     TO_CLIENT = "to client"
     TO_MONITOR = "to monitor"
+    TO_ORPHAN = "to orphan"
 
 
-_OPERATIONS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
+_OPERATIONS: Final = frozenset(
+    {Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe, Withdraw}
+)
 _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
 _BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
-    LinkState.AWAITING_HELLO: frozenset({Hello}),
+    LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
     LinkState.AWAITING_WELCOME: frozenset({Welcome, Goodbye}),
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
     | {Neighbourhood, PlacesReply, Refuse, Settled},
-    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS | {PlacesRequest},
+    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS | {Neighbourhood, PlacesRequest},
     LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
+    # An orphan speaks as a child or a client does, but is heard only when the tree is re-formed.
+    LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
 }
 

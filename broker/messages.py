@@ -18,7 +18,7 @@ from typing import Final
 
 import attrs
 
-from faulttol.neighbourhood import TopologyLink
+from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 PROTOCOL_VERSION: Final = 1
@@ -49,6 +49,8 @@ class GoodbyeCode(enum.StrEnum):
     ISOLATED = "isolated"
     REFUSED = "refused"
     TIMEOUT = "timeout"
+    FENCED = "fenced"
+    STRANDED = "stranded"
 
 
 @attrs.frozen(kw_only=True)
@@ -61,10 +63,14 @@ class Hello:
     incarnation: int
     address: str
     """Where it listens, `host:port`; empty for a node that does not."""
+    peer: str
+    """The node with which it holds unfinished state; empty without any."""
     peer_incarnation: int
-    """The incarnation of the peer with which it holds unfinished state; 0 without any."""
+    """The incarnation of that; 0 without any."""
     received: int
     """Publications received from that incarnation: what comes after is to be sent again."""
+    failed: tuple[Life, ...] = ()
+    """Who it knows to have failed; it asks to be adopted in place of its parent among them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -76,8 +82,12 @@ class Welcome:
     ordering: str
     policy: str
     delta: int
+    detection: str
+    """How a broker finds out whether a publication has to wait, see `routing/conflicts.py`."""
     resumed: bool
     received: int
+    adopts: bool = False
+    """Whether it waits for the `Attach` of a node whose parent has failed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -114,9 +124,59 @@ class Leave:
 
 @attrs.frozen(kw_only=True)
 class Neighbourhood:
-    """The join point tells a joining node what lies within distance δ of itself."""
+    """What lies within distance δ of the sender: for a node that joins, or when it has changed."""
 
     links: tuple[TopologyLink, ...]
+    closed: tuple[Life, ...] = ()
+    """Who has failed, and without whom the tree has been re-formed."""
+
+
+@attrs.frozen(kw_only=True)
+class Summon:
+    """A hub tells a broker that stands next to a failed one; no greeting, and no answer."""
+
+    failed: tuple[Life, ...]
+    address: str
+    """Of the hub, for a broker that had only begun to join, and may join there instead."""
+
+
+@attrs.frozen
+class PublicationId:
+    """Which publication."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+
+
+@attrs.frozen(kw_only=True)
+class Attach:
+    """A node whose parent has failed offers itself to the hub, with all that passed between them.
+
+    After it come, in this order and as the ordinary messages, `advertisements` and `subscriptions`
+    that lie on its side (with an empty operation: installed everywhere; else the operation under
+    which they are being installed), and the publications that are not stable: those `received`
+    from the failed parent, in that order, then those `sent` to it.
+    """
+
+    advertisements: int
+    subscriptions: int
+    received: int
+    sent: int
+    links: tuple[TopologyLink, ...]
+    """What lies within distance δ of it."""
+    seen: tuple[PublicationId, ...]
+    """The last publication that it has seen of each publisher."""
+    stable: tuple[PublicationId, ...]
+    """Those of which it has heard lately that they are stable."""
+
+
+@attrs.frozen(kw_only=True)
+class Withdraw:
+    """A client is gone for good, and with it whatever it advertised and subscribed to."""
+
+    operation: OperationId
+    client: NodeId
 
 
 @attrs.frozen(kw_only=True)
@@ -188,6 +248,10 @@ class Flag:
     """Its publisher waits for the confirmation: do not let that wait for company."""
     AWAITED: Final = 4
     """Set from hop to hop: the child that sends it up waits until the parent has settled it."""
+    NOTICE: Final = 8
+    """Only behind `Attach`: stands for the `Settled` of this publication."""
+    ACKNOWLEDGED: Final = 16
+    """Only behind `Attach`: the sender waited for it to be settled, and it was."""
     REQUESTED: Final = 64
     """Set from hop to hop under `published`: the receiver is to acknowledge it to the sender."""
     DEFERRED: Final = 128
@@ -212,6 +276,10 @@ class Publish:
     body: bytes
     frame: bytes | None = attrs.field(default=None, eq=False, repr=False)
     """The bytes it came in as, to be passed on as they are."""
+
+    def with_flags(self, flags: int) -> "Publish":
+        """Return the same publication with other flags, to be encoded anew."""
+        return Publish(self.publisher, self.incarnation, self.seq, flags, self.content, self.body)
 
 
 @attrs.frozen
@@ -310,7 +378,7 @@ class StatusReply:
 Notice = Settled | Acknowledge | PlacesRequest | PlacesReply
 """What brokers tell each other in the stream of publications, where its place has a meaning."""
 
-Operation = Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe
+Operation = Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe | Withdraw
 
 Message = (
     Hello
@@ -331,6 +399,8 @@ Message = (
     | Progress
     | StatusRequest
     | StatusReply
+    | Summon
+    | Attach
 )
 
 # The number is the first element on the wire; numbers are never used again for something else.
@@ -353,6 +423,9 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     16: StatusRequest,
     17: StatusReply,
     18: Settled,
+    19: Summon,
+    20: Attach,
+    21: Withdraw,
     30: Acknowledge,
     31: Defer,
     32: PlacesRequest,

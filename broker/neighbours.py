@@ -4,13 +4,16 @@ All state about a neighbour is in one object, `Above` for the parent, `Below` fo
 a client. A connection comes and goes without touching it.
 """
 
+from functools import cached_property
 from typing import ClassVar, Final
 
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import NodeKind, Notice, Publish
+from broker.messages import Flag, NodeKind, Notice, Publish
+from faulttol.merging import Key
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
+from routing.conflicts import Conflicts
 from routing.ids import NodeId
 
 UP: Final = NodeId("")
@@ -38,6 +41,7 @@ class Above(_Neighbour):
     """The parent: our side confirms to it, and it declares stable."""
 
     hop: ClassVar = UP
+    lane: ClassVar = UP
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
 
@@ -57,6 +61,9 @@ class Below(_Neighbour):
     sent: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     received: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     absent_since: float | None = None
+    adopted_from: NodeId | None = None
+    """The failed child in whose place it was adopted: what came by that child, and what comes from
+    its orphans now, is one stream to those who must not change its order."""
     confirmed_before: int = 0
     """What it had confirmed when it was last looked at, for the detection of stalls."""
     stalled_since: float | None = None
@@ -65,6 +72,11 @@ class Below(_Neighbour):
     def hop(self) -> NodeId:
         """The direction of this neighbour, in the tables."""
         return self.node
+
+    @property
+    def lane(self) -> NodeId:
+        """What comes from one lane is settled in the order in which it comes."""
+        return self.adopted_from or self.node
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -92,19 +104,29 @@ class Route:
     """Whether the client it comes from has advertised it."""
     version: int = -1
     """Of the neighbours, when this was found out."""
-    subscribers: int = 0
-    """Who gets it, in order: a bit set, see `routing/conflicts.py`."""
+    matching: int = 0
+    """The subscriptions that match it: a bit set, see `routing/matching.py`."""
+    detector: Conflicts | None = None
+    """Who knows the subscribers, if anything can be held."""
     conflicts: bool = False
     """Whether it has to be settled above before it is settled here."""
     conflicts_if_awaited: bool = False
     """The same, if the child it comes from waits for it to be settled here."""
 
+    @cached_property
+    def subscribers(self) -> int:
+        """Who gets it, in order: a bit set, see `routing/conflicts.py`.
+
+        Found out when it is first asked for, because only what is held is asked, or what comes
+        while something is. It has to be asked first while the tables are those of the route.
+        """
+        return self.detector.subscribers(self.matching) if self.detector else 0
+
+
+GONE: Final = Below(node=NodeId("\0"), incarnation=0, link=None)
+"""Where publications came from whose origin nobody knows any more; no node is called so."""
 
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
-
-
-MessageId = tuple[NodeId, int, int]
-"""Publisher, incarnation and number of a publication."""
 
 
 @attrs.define(eq=False)
@@ -118,12 +140,28 @@ class Arrival(Unstable[Publish | Notice]):
     route: Route = attrs.field(kw_only=True)
     is_urgent: bool = attrs.field(kw_only=True, default=False)
     is_awaited: bool = attrs.field(kw_only=True, default=False)
-    """Whether the child it came from waits until it is settled here."""
+    """Whether the child it came from waits, or waited, until it is settled here."""
     waits: bool = attrs.field(kw_only=True, default=False)
     """Whether it waits until the parent has settled it."""
     since: float = attrs.field(kw_only=True, default=0.0)
     number: int = attrs.field(init=False, default=0)
     """Among those that came from its source: 1, 2, 3 ..."""
+    is_settled: bool = attrs.field(init=False, default=False)
+    is_told: bool = attrs.field(init=False, default=False)
+    """Whether the child that waits has been told that it is settled."""
+    has_waited: bool = attrs.field(init=False, default=False)
+    """Whether it waits, or waited, until the parent has settled it."""
+    settles: "Arrival | None" = attrs.field(init=False, default=None)
+    """What a `Settled` is about."""
+    adopted_by: "tuple[Below, ...]" = attrs.field(init=False, default=())
+    """Who else has it: orphans of a failed broker, which got it from there or in its stead."""
+
+    @property
+    def key(self) -> Key:
+        """What identifies the publication."""
+        publication = self.publication
+        assert isinstance(publication, Publish)
+        return publication.publisher, publication.incarnation, publication.seq
 
     @property
     def publisher(self) -> NodeId:
@@ -132,16 +170,15 @@ class Arrival(Unstable[Publish | Notice]):
         return self.publication.publisher
 
     @property
-    def message_id(self) -> MessageId:
-        """What tells it from all other publications; by publisher, ids are in their order."""
-        publication = self.publication
-        assert isinstance(publication, Publish)
-        return publication.publisher, publication.incarnation, publication.seq
+    def is_unordered(self) -> bool:
+        """Whether its publisher asks for no order."""
+        assert isinstance(self.publication, Publish)
+        return self.publication.flags & Flag.UNORDERED != 0
 
     @property
     def hop(self) -> NodeId:
         """Where it came from."""
-        return self.source.hop
+        return self.source.lane
 
     @property
     def climbs(self) -> bool:
@@ -156,7 +193,7 @@ class Arrival(Unstable[Publish | Notice]):
     @property
     def subscribers(self) -> int:
         """Who gets it, in order."""
-        return self.route.subscribers
+        return 0 if self.is_unordered else self.route.subscribers
 
 
 class Neighbours:
@@ -172,6 +209,12 @@ class Neighbours:
     def get(self, hop: NodeId) -> Neighbour | None:
         """The neighbour in this direction."""
         return self.parent if hop == UP else self.below.get(hop)
+
+    def named(self, node: NodeId) -> Neighbour | None:
+        """The neighbour of this name."""
+        if self.parent is not None and self.parent.node == node:
+            return self.parent
+        return self.below.get(node)
 
     def others(self, source: Neighbour | None) -> list[Neighbour]:
         """Every neighbour that has joined, but for one."""

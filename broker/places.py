@@ -14,9 +14,11 @@ import attrs
 from broker.codec import decode_content
 from broker.inputs import LinkId
 from broker.messages import Message, Place, Placed, PlacesReply, PlacesRequest, Publish
-from broker.neighbours import UP, Arrival, Below, MessageId, Neighbour, Route, is_client
+from broker.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
 from broker.publications import Publications
+from faulttol.merging import Key
 from routing.ids import NodeId
+from routing.orderings import FilteredSequencer
 from routing.tables import Advertisement, Subscription
 
 
@@ -68,12 +70,14 @@ class _Line:
 class PlacedPublications(Publications):
     """The publications under way at a broker that has the root number them."""
 
+    ordering: FilteredSequencer[Arrival]
+
     def __init__(self, **parts: Any) -> None:
         """Begin with none; the parts are those of `Publications`."""
         super().__init__(**parts)
-        self._unplaced: dict[MessageId, Arrival] = {}
+        self._unplaced: dict[Key, Arrival] = {}
         """What was published here, until the root has answered."""
-        self._askers: dict[MessageId, Below] = {}
+        self._askers: dict[Key, Below] = {}
         """To whom the root's answers are to be passed on."""
         self._given: dict[NodeId, int] = {}
         """The last place that each subscriber was given, at the root."""
@@ -108,7 +112,7 @@ class PlacedPublications(Publications):
 
     def _request(self, request: PlacesRequest) -> None:
         """Pass a request on to the root; the root answers."""
-        parent = self._neighbours.parent
+        parent = self.neighbours.parent
         if parent is not None:
             self._notify(parent, request)
             return
@@ -127,19 +131,21 @@ class PlacedPublications(Publications):
 
     def _reply(self, reply: PlacesReply) -> None:
         """Pass the root's answer on to whoever asked, or act on it."""
-        message_id = (reply.publisher, reply.incarnation, reply.seq)
-        asker = self._askers.pop(message_id, None)
+        key = (reply.publisher, reply.incarnation, reply.seq)
+        asker = self._askers.pop(key, None)
         if asker is not None:
             self._notify(asker, reply)
-        elif message_id in self._unplaced:
-            self._spread(self._unplaced.pop(message_id), reply.places)
+        elif key in self._unplaced:
+            arrival = self._unplaced.pop(key)
+            self.ordering.take_out(arrival)
+            self._spread(arrival, reply.places)
 
     # --- on their way -----------------------------------------------------------------------
 
-    def _compute_route(self, source: Neighbour, content: bytes) -> Route:
+    def compute_route(self, source: Neighbour, content: bytes) -> Route:
         """Who wants a content; where it goes is not decided before there are places."""
-        route = super()._compute_route(source, content)
-        matching = self._interests.subscriptions.matching(decode_content(content))
+        route = super().compute_route(source, content)
+        matching = self.interests.subscriptions.matching(decode_content(content))
         wanted_by = dict.fromkeys(entry.client for entry in matching)
         return _WantedRoute(
             down=(),
@@ -156,8 +162,9 @@ class PlacedPublications(Publications):
         if not is_client(arrival.source):
             self._spread(arrival, self._places)
         elif isinstance(route, _WantedRoute) and route.wanted_by:
-            publisher, incarnation, seq = message_id = arrival.message_id
-            self._unplaced[message_id] = arrival
+            publisher, incarnation, seq = key = arrival.key
+            self._unplaced[key] = arrival
+            self.ordering.hold(arrival, {})
             self._request(
                 PlacesRequest(
                     publisher=publisher,
@@ -174,14 +181,14 @@ class PlacedPublications(Publications):
 
         Whoever gets it a second time knows that it is one, but has to know its place.
         """
-        whereabouts = self._interests.observer
+        whereabouts = self.interests.observer
         assert isinstance(whereabouts, Whereabouts)
         by_hop: dict[NodeId, tuple[Place, ...]] = {}
         for place in places:
             hop = whereabouts.hops.get(place.subscriber)
             if hop is not None and (hop != arrival.source.hop or is_client(arrival.source)):
                 by_hop[hop] = (*by_hop.get(hop, ()), place)
-        parent, below = self._neighbours.parent, self._neighbours.below
+        parent, below = self.neighbours.parent, self.neighbours.below
         down = tuple(below[hop] for hop in by_hop if hop in below)
         arrival.route = _PlacedRoute(
             down=down,
@@ -192,27 +199,28 @@ class PlacedPublications(Publications):
         )
         arrival.missing += len(down)
         for hop, places_there in by_hop.items():
-            neighbour = self._neighbours.get(hop)
+            neighbour = self.neighbours.get(hop)
             if neighbour is None or is_client(neighbour):
                 for place in places_there:
                     self._line_up(place, arrival if neighbour is not None else None)
             else:
                 self._pass_on(neighbour, arrival)
-        arrival.missing -= 1
-        if not arrival.missing:
-            self._complete(arrival)
+        self.no_longer_missing(arrival)
 
     def _line_up(self, place: Place, arrival: Arrival | None) -> None:
         """Hand a publication to a subscriber when its turn has come."""
         line = self._lines.setdefault(place.subscriber, _Line())
         line.waiting[place.number] = arrival
+        if arrival is not None:
+            self.ordering.hold(arrival, {place.subscriber: place.number})
         while line.next in line.waiting:
             turn = line.waiting.pop(line.next)
             line.next += 1
             if turn is not None:
-                self._pass_on(self._neighbours.below[place.subscriber], turn)
+                self.ordering.let_go(turn, place.subscriber)
+                self._pass_on(self.neighbours.below[place.subscriber], turn)
 
-    def _send(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
+    def _send_entry(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
         """Send a publication, and to a broker its places beyond."""
         if isinstance(arrival.route, _PlacedRoute) and not is_client(neighbour):
             self._outbox.send(link, Placed(places=arrival.route.places[neighbour.hop]))
@@ -220,26 +228,24 @@ class PlacedPublications(Publications):
 
     # --- held -------------------------------------------------------------------------------
 
-    def describe_held(self, now: float) -> list[dict[str, Any]]:
-        """What has no place yet, and what waits for its turn before which client."""
-        held = [
-            (arrival, {"waits_for": "a place from the root"}) for arrival in self._unplaced.values()
-        ]
-        for node, line in self._lines.items():
-            held += [
-                (arrival, {"client": node, "waits_for": f"number {line.next} of {node}"})
-                for arrival in line.waiting.values()
-                if arrival is not None
-            ]
-        return [
-            {
-                "publisher": arrival.publisher,
-                "number": arrival.message_id[2],
-                "seconds": round(now - arrival.since, 6),
-                **more,
-            }
-            for arrival, more in held
-        ]
+    def send_in_turn(self, neighbour: Neighbour, message: Message) -> None:
+        """Send a message at once: what is held goes by its places, whatever is told meanwhile."""
+        self.send(neighbour, message)
+
+    def _waits_for(self, arrival: Arrival) -> str | None:
+        """The parent, by which places come; what has its place waits for those before it."""
+        parent = self.neighbours.parent
+        return parent.node if parent is not None and arrival.key in self._unplaced else None
+
+    def settle_now(self, arrival: Arrival) -> None:
+        """Hand a publication over out of its turn; without places it is for nobody."""
+        if self._unplaced.pop(arrival.key, None) is not None:
+            self.ordering.take_out(arrival)
+            self._spread(arrival, ())
+        for node, number in self.ordering.places(arrival).items():
+            self._lines[node].waiting[number] = None
+            self.ordering.let_go(arrival, node)
+            self._pass_on(self.neighbours.below[node], arrival)
 
     def forget(self, gone: Below) -> None:
         """Drop what waits for its turn before a neighbour that is gone, but not its places."""
@@ -249,6 +255,5 @@ class PlacedPublications(Publications):
         for number, arrival in line.waiting.items():
             line.waiting[number] = None
             if arrival is not None:
-                arrival.missing -= 1
-                if not arrival.missing:
-                    self._complete(arrival)
+                self.ordering.let_go(arrival, gone.hop)
+                self.no_longer_missing(arrival)

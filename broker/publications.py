@@ -12,12 +12,34 @@ import attrs
 from broker.codec import decode_content
 from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
+from broker.holding import HoldTimes, explain_held
 from broker.inputs import LinkId
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
-from broker.messages import Flag, Message, NodeKind, Notice, Progress, Publish, Settled
-from broker.neighbours import NOWHERE, UP, Above, Arrival, Below, Neighbour, Neighbours, Route
+from broker.messages import (
+    Flag,
+    Message,
+    NodeKind,
+    Notice,
+    Progress,
+    PublicationId,
+    Publish,
+    Settled,
+)
+from broker.neighbours import (
+    GONE,
+    NOWHERE,
+    UP,
+    Above,
+    Arrival,
+    Below,
+    Neighbour,
+    Neighbours,
+    Route,
+)
+from broker.orphans import log_of_received, log_of_sent
 from broker.outbox import Outbox
+from faulttol.merging import Key
 from faulttol.stability import unreceived
 from routing.ids import NodeId
 from routing.orderings import Ordering
@@ -60,18 +82,21 @@ class Publications:
         """Begin with none."""
         self.ordering = ordering
         self.counters = Counters()
+        self.hold_times = HoldTimes()
         self.unstable = 0
         """How many are kept because they are not stable."""
         self.flush_at: float | None = None
         """When progress is to be told that does not hurry."""
         self._limits = limits
-        self._neighbours = neighbours
-        self._interests = interests
+        self.neighbours = neighbours
+        self.interests = interests
         self._outbox = outbox
         self._last_seen: dict[NodeId, tuple[int, int]] = {}
         """The incarnation and number of each publisher's last publication."""
         self._last_seen_settled: dict[NodeId, tuple[int, int]] = {}
         """The same on their way down, where what climbs comes back from the root."""
+        self._lately_stable: deque[Key] = deque(maxlen=limits.lately_stable_max)
+        """What others may not know yet to be stable."""
         self._touched: dict[NodeId, Below] = {}
         """Neighbours below for whom something may have become stable in this step."""
         self._touched_routes: dict[Route, None] = {}
@@ -106,7 +131,7 @@ class Publications:
         flags = publication.flags
         is_awaited = flags & Flag.AWAITED != 0
         if is_awaited:
-            publication = attrs.evolve(publication, flags=flags & ~Flag.AWAITED, frame=None)
+            publication = publication.with_flags(flags & ~Flag.AWAITED)
         arrival = Arrival(
             publication,
             1 + len(route.down),
@@ -118,6 +143,7 @@ class Publications:
             and not flags & Flag.UNORDERED,
             since=now,
         )
+        arrival.has_waited = arrival.waits
         self.unstable += 1
         if isinstance(source, Above):
             source.received.append(arrival)
@@ -134,9 +160,27 @@ class Publications:
         for settled in self.ordering.arrived(arrival):
             self._settle(settled)
 
+    def admit(self, arrival: Arrival) -> None:
+        """Take in a publication in the stead of a failed broker; its streams are taken care of."""
+        route = arrival.route
+        assert isinstance(arrival.publication, Publish)
+        arrival.waits = arrival.has_waited = (
+            route.conflicts_if_awaited if arrival.is_awaited else route.conflicts
+        ) and not arrival.publication.flags & Flag.UNORDERED
+        if route.climbs:
+            self._climb(arrival)
+        for settled in self.ordering.arrived(arrival):
+            self._settle(settled)
+
+    def settle_now(self, arrival: Arrival) -> None:
+        """Settle a publication whatever it waits for, and nothing else."""
+        arrival.waits = False
+        self.ordering.take_out(arrival)
+        self._settle(arrival)
+
     def _climb(self, arrival: Arrival) -> None:
         """Send a publication up, before and whether or not it is settled here."""
-        parent = self._neighbours.parent
+        parent = self.neighbours.parent
         assert parent is not None
         parent.sent.append(arrival)
         if arrival.waits:
@@ -151,27 +195,31 @@ class Publications:
             f"{type(notice).__name__} of {source.node} under ordering {self.ordering.name}"
         )
 
-    def on_settled(self, source: Neighbour, number: int) -> None:
+    def on_settled(self, source: Neighbour, number: int, now: float) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
         arrival = self._awaiting.pop(number, None)
         if arrival is None or not isinstance(source, Above):
             raise RemoteProtocolError(f"publication {number} is settled, which does not wait")
-        self._noticed(source, Settled(number))
-        for settled in self.ordering.acknowledged(arrival):
-            self._settle(settled)
+        self._noticed(source, Settled(number)).settles = arrival
+        self.hold_times.note_acknowledged(arrival, now)
+        settled = self.ordering.acknowledged(arrival)
+        self.hold_times.note_released(settled, now)
+        for each in settled:
+            self._settle(each)
 
     def _settle(self, arrival: Arrival) -> None:
         """Fix the publication's place in this broker's order, and send it down in that order."""
         route = arrival.route
-        if route.version != self._neighbours.version:
+        if route.version != self.neighbours.version:
             route = self._refresh(arrival)
         for neighbour in route.down:
             neighbour.sent.append(arrival)
         if route.links:
             self.counters.sent += len(route.links)
             self._outbox.add(SendMessage(route.links, arrival.publication))
-        if arrival.is_awaited:
-            self._tell_settled(arrival)
+        arrival.is_settled = True
+        if arrival.is_awaited and not arrival.is_told:
+            self.tell_settled(arrival)
         if self._barriers:
             self._pass_barriers(arrival)
         arrival.missing -= 1
@@ -180,7 +228,7 @@ class Publications:
 
     def _refresh(self, arrival: Arrival) -> Route:
         """Connections have changed since a publication arrived, and neighbours may be gone."""
-        below = self._neighbours.below
+        below = self.neighbours.below
         route = arrival.route
         down = tuple(n for n in route.down if below.get(n.node) is n)
         arrival.missing -= len(route.down) - len(down)
@@ -188,31 +236,35 @@ class Publications:
         arrival.route = attrs.evolve(route, down=down, links=links)
         return arrival.route
 
-    def _tell_settled(self, arrival: Arrival) -> None:
+    def tell_settled(self, arrival: Arrival) -> None:
         """Tell the child that waits for it; in its stream, after what was settled before."""
-        self._notify(arrival.source, Settled(arrival.number))
+        arrival.is_told = True
+        self._notify(arrival.source, Settled(arrival.number)).settles = arrival
 
-    def _notify(self, neighbour: Neighbour, notice: Notice) -> None:
+    def _notify(self, neighbour: Neighbour, notice: Notice) -> Arrival:
         """Tell a broker something in the stream of publications to it."""
         self.unstable += 1
+        entry = Arrival(notice, source=neighbour, route=NOWHERE)
         if isinstance(neighbour, Below):
-            neighbour.sent.append(Arrival(notice, 1, source=neighbour, route=NOWHERE))
-        else:
-            neighbour.sent.append(Arrival(notice, source=neighbour, route=NOWHERE))
+            entry.missing = 1
+        neighbour.sent.append(entry)
+        if isinstance(neighbour, Above):
             neighbour.sent.advance_confirmed()
             self._lazy[UP] = neighbour
-        if neighbour.link is not None:
-            self._outbox.send(neighbour.link, notice)
+        self.send(neighbour, notice)
+        return entry
 
-    def _noticed(self, source: Neighbour, notice: Notice) -> None:
+    def _noticed(self, source: Neighbour, notice: Notice) -> Arrival:
         """Take note that a broker has told something in the stream of publications from it."""
         self.unstable += 1
+        entry = Arrival(notice, source=source, route=NOWHERE)
         if isinstance(source, Below):
-            source.received.append(Arrival(notice, 1, source=source, route=NOWHERE))
-        else:
-            source.received.append(Arrival(notice, source=source, route=NOWHERE))
+            entry.missing = 1
+        source.received.append(entry)
+        if isinstance(source, Above):
             source.received.advance_confirmed()
             self._lazy[UP] = source
+        return entry
 
     # --- held -------------------------------------------------------------------------------
 
@@ -238,51 +290,49 @@ class Publications:
                 self._outbox.send(barrier.neighbour.link, barrier.message)
 
     def describe_held(self, now: float) -> list[dict[str, Any]]:
-        """What is held here, for how long, and for whose sake; for `plait status`."""
-        parent = self._neighbours.parent
-        return [
-            {
-                "publisher": arrival.publisher,
-                "number": arrival.publication.seq,
-                "seconds": round(now - arrival.since, 6),
-                "waits_for": parent.node if arrival.waits and parent else "those before it",
-            }
-            for arrival in self.ordering.held
-            if isinstance(arrival.publication, Publish)
-        ]
+        """What is held here, for how long, behind what and for whose sake."""
+        return explain_held(self.ordering, self._waits_for, now, most=self._limits.status_held_max)
+
+    def _waits_for(self, arrival: Arrival) -> str | None:
+        """Whose word a publication waits for, if it is not only behind others."""
+        parent = self.neighbours.parent
+        return parent.node if parent is not None and arrival.waits else None
 
     # --- where to ---------------------------------------------------------------------------
 
     def _route(self, source: Neighbour, content: bytes) -> Route:
         """Where this content goes, from here and from this source; remembered."""
-        if source.routes_version != self._neighbours.version:
+        if source.routes_version != self.neighbours.version:
             source.routes.clear()
-            source.routes_version = self._neighbours.version
+            source.routes_version = self.neighbours.version
         route = source.routes.get(content)
         if route is None:
             if len(source.routes) >= self._limits.cached_routes_max:
                 source.routes.clear()
-            route = source.routes[content] = self._compute_route(source, content)
+            route = source.routes[content] = self.compute_route(source, content)
             self.counters.routes_computed += 1
         else:
             self.counters.routes_cached += 1
         return route
 
-    def _compute_route(self, source: Neighbour, content: bytes) -> Route:
+    def compute_route(self, source: Neighbour, content: bytes) -> Route:
+        """Where this content goes, from here and from this source."""
         attributes = decode_content(content)
         is_from_client = isinstance(source, Below) and source.kind is NodeKind.CLIENT
         is_allowed = not is_from_client or any(
             advertisement.filter.matches(attributes)
-            for advertisement in self._interests.advertisements.of_client(source.node)
+            for advertisement in self.interests.advertisements.of_client(source.node)
         )
-        version = self._neighbours.version
-        parent = self._neighbours.parent
+        version = self.neighbours.version
+        parent = self.neighbours.parent
         if self.ordering.settles_at_root and parent is not None and source is not parent:
             return Route(down=(), climbs=True, links=(), is_allowed=is_allowed, version=version)
-        hops = self._interests.subscriptions.hops(attributes)
-        below = self._neighbours.below
-        if self._interests.policy == FLOODING:
-            down = [n for n in self._neighbours.children() if n.has_joined]
+        index = self.interests.subscriptions.index
+        matching = index.matching_bits(attributes)
+        hops = index.hops_of(matching)
+        below = self.neighbours.below
+        if self.interests.policy == FLOODING:
+            down = [n for n in self.neighbours.children() if n.has_joined]
             down += [below[hop] for hop in hops if hop in below and below[hop] not in down]
             climbs = parent is not None and source is not parent
         else:
@@ -298,29 +348,34 @@ class Publications:
             is_allowed=is_allowed,
             version=version,
         )
-        conflicts = self._interests.conflicts
+        conflicts = self.interests.conflicts
         if conflicts is None or parent is None or source is parent:
             return route  # nothing is ever held at the root, nor if it comes from above
-        matching = self._interests.subscriptions.matching(attributes)
         is_conflict = climbs and conflicts.is_conflict(matching, UP)
         is_conflict_if_awaited = is_conflict or (
             climbs
             and not is_from_client
             and conflicts.is_conflict(matching, UP, unseen_at=source.hop)
         )
-        return attrs.evolve(
+        route = attrs.evolve(
             route,
-            subscribers=conflicts.subscribers(matching),
+            matching=matching,
+            detector=conflicts,
             conflicts=is_conflict,
             conflicts_if_awaited=is_conflict_if_awaited,
         )
+        if is_conflict_if_awaited:
+            _ = route.subscribers  # it will be held, and be asked when the tables have changed
+        return route
 
     # --- until they are stable --------------------------------------------------------------
 
     def _complete(self, arrival: Arrival) -> None:
         """Our side has settled the publication: tell the parent, or declare it stable."""
+        if arrival.stable:  # already, before a node was adopted that has it too
+            return
         if arrival.route.climbs or isinstance(arrival.source, Above):
-            parent = self._neighbours.parent
+            parent = self.neighbours.parent
             assert parent is not None
             stream = parent.sent if arrival.route.climbs else parent.received
             stream.advance_confirmed()
@@ -336,7 +391,10 @@ class Publications:
         self.unstable -= 1
         if arrival.route is not NOWHERE:
             self.counters.stable += 1
+            self._lately_stable.append(arrival.key)
         self._touched_routes[arrival.route] = None
+        for adopted in arrival.adopted_by:
+            self._touched[adopted.node] = adopted
         source = arrival.source
         if isinstance(source, Below):
             self._touched[source.node] = source
@@ -402,7 +460,7 @@ class Publications:
         lacking = unreceived(neighbour.sent, received)
         assert neighbour.link is not None
         for arrival in lacking:
-            self._send(neighbour.link, neighbour, arrival)
+            self._send_entry(neighbour.link, neighbour, arrival)
         neighbour.told = (0, 0)  # it may have missed any of it
         self._tell(neighbour)
         return len(lacking)
@@ -412,12 +470,89 @@ class Publications:
         neighbour.sent.append(arrival)
         if neighbour.link is not None:
             self.counters.sent += 1
-            self._send(neighbour.link, neighbour, arrival)
+            self._send_entry(neighbour.link, neighbour, arrival)
 
-    def _send(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
+    def _send_entry(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
         """Send a publication, or what travels with them, as it is meant for this neighbour."""
         message = _for_parent(arrival) if isinstance(neighbour, Above) else arrival.publication
         self._outbox.send(link, message)
+
+    def no_longer_missing(self, arrival: Arrival) -> None:
+        """One confirmation less to wait for."""
+        arrival.missing -= 1
+        if not arrival.missing:
+            self._complete(arrival)
+
+    def complete_at_root(self, arrival: Arrival) -> None:
+        """What is complete, and waited for the parent to say that it is stable, is stable."""
+        if not arrival.missing:
+            self._complete(arrival)
+
+    def has_seen(self, key: Key) -> bool:
+        """Whether this publication, or a later one of its publisher, has come by here."""
+        publisher, *stamp = key
+        return self._last_seen.get(publisher, (0, 0)) >= tuple(stamp)
+
+    def note_seen(self, key: Key) -> None:
+        """Take note that it has come by here now."""
+        publisher, incarnation, seq = key
+        self._last_seen[publisher] = max(self._last_seen.get(publisher, (0, 0)), (incarnation, seq))
+
+    @property
+    def last_seen(self) -> tuple[PublicationId, ...]:
+        """The last publication of everybody that has come by here."""
+        return tuple(
+            PublicationId(publisher, *stamp) for publisher, stamp in self._last_seen.items()
+        )
+
+    @property
+    def lately_stable(self) -> tuple[PublicationId, ...]:
+        """What has become stable of late."""
+        return tuple(PublicationId(*key) for key in self._lately_stable)
+
+    def send(self, neighbour: Neighbour, message: Message) -> None:
+        """Send a message of the streams of publications, unless the neighbour is absent."""
+        if neighbour.link is not None:
+            self._outbox.send(neighbour.link, message)
+
+    def begin_anew_above(self, parent: Above) -> tuple[list[Publish], list[Publish]]:
+        """The parent is somebody else now: number the streams anew, from what is kept of them.
+
+        Returns what was received and what was sent, as `Attach` tells it.
+        """
+        for entries in (parent.received.confirmed, parent.received.unconfirmed):
+            duplicates = [a for a in entries if a.route is NOWHERE and a.settles is None]
+            self.unstable -= len(duplicates)
+            for duplicate in duplicates:
+                entries.remove(duplicate)
+        parent.received.stable_count = parent.sent.stable_count = 0
+        sent = parent.sent.keep()
+        self._awaiting = {
+            number: arrival for number, arrival in enumerate(sent, 1) if arrival.waits
+        }
+        parent.told = (0, 0)
+        self._lazy[UP] = parent
+        return log_of_received(parent.received.keep()), log_of_sent(sent)
+
+    def forget_above(self, gone: Above) -> list[Arrival]:
+        """The parent is gone and nobody takes its place: go on alone.
+
+        What waits for it is settled here, in the order in which it was sent up; returns what was
+        sent up and may never have arrived.
+        """
+        sent, received = gone.sent.keep(), gone.received.keep()
+        self._awaiting.clear()
+        self._lazy.pop(UP, None)
+        for arrival in list(self.ordering.held):
+            self.settle_now(arrival)
+        for arrival in (*sent, *received):
+            if not arrival.stable:
+                if isinstance(arrival.source, Above):
+                    arrival.source = GONE
+                arrival.route = attrs.evolve(arrival.route, climbs=False)
+                if not arrival.missing:
+                    self._complete(arrival)
+        return [arrival for arrival in sent if isinstance(arrival.publication, Publish)]
 
     def forget(self, gone: Below) -> None:
         """What a neighbour has not confirmed it never will: nobody is to wait for it."""
@@ -432,7 +567,7 @@ def _for_parent(arrival: Arrival) -> Message:
     publication = arrival.publication
     if not arrival.waits or not isinstance(publication, Publish):
         return publication
-    return attrs.evolve(publication, flags=publication.flags | Flag.AWAITED, frame=None)
+    return publication.with_flags(publication.flags | Flag.AWAITED)
 
 
 def _require_publishable(source: Below, publication: Publish, route: Route) -> None:

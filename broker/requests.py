@@ -7,7 +7,15 @@ What an operation does where it passes is `broker/interests.py` (advertisements,
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from broker.messages import Confirm, Message, Operation, RefusalCode, Refuse
+from broker.messages import (
+    Advertise,
+    Confirm,
+    Message,
+    Operation,
+    RefusalCode,
+    Refuse,
+    Subscribe,
+)
 from broker.neighbours import Neighbour, Neighbours
 from broker.outbox import Outbox
 from faulttol.operations import Operations, Pending
@@ -71,6 +79,21 @@ class Requests:
         """A neighbour has confirmed; true if that ends an operation of this broker's own."""
         return self._finish(self._operations.confirm(operation, source.hop), now)
 
+    def redirect(
+        self,
+        gone: Neighbour,
+        targets: Callable[[Operation], Iterable[NodeId]],
+        now: float,
+    ) -> None:
+        """A neighbour has failed and others are in its place: they are asked instead."""
+        to_send, done = self._operations.redirect(gone.hop, targets)
+        for hop, request in to_send:
+            neighbour = self._neighbours.get(hop)
+            assert neighbour is not None
+            self._send_in_turn(neighbour, request)
+        for pending in done:
+            self._finish(pending, now)
+
     def forget(self, neighbour: Neighbour, now: float) -> None:
         """A neighbour is gone for good: nobody waits for it."""
         for pending in self._operations.forget(neighbour.hop):
@@ -83,8 +106,8 @@ class Requests:
             self._outbox.send(neighbour.link, request)
 
     def confirm_again(self, source: Neighbour, operation: OperationId) -> None:
-        """A request came again after a broken connection; if it is done, say so again."""
-        if operation not in self._operations:
+        """A request came again; if it is done, say so again, and if not, say it to this one."""
+        if self._operations.begin(operation, source.hop, (), 0.0) is None:
             self._confirm(source, operation)
 
     def refuse(
@@ -94,6 +117,16 @@ class Requests:
         self.refused += 1
         if source.link is not None:
             self._outbox.send(source.link, Refuse(operation=operation, code=code, reason=reason))
+
+    def pending_at(self, hop: NodeId) -> dict[str, OperationId]:
+        """The advertisements and subscriptions that this neighbour has not confirmed."""
+        return {
+            request.advertisement if isinstance(request, Advertise) else request.subscription: (
+                request.operation
+            )
+            for request in self._operations.unconfirmed_by(hop)
+            if isinstance(request, Advertise | Subscribe)
+        }
 
     def take_latencies(self) -> list[float]:
         """How long operations took that were confirmed since the last call, in seconds."""

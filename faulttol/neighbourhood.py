@@ -7,6 +7,11 @@ point). Brokers keep clients and brokers; a client keeps brokers alone, because 
 use to it, and an edge broker with a thousand clients need not introduce each to all others.
 
 This is the seed's topology routing information TOP_N and its Eq. 1.
+
+Nodes fail and others take their places: a link says how often its child has moved, so that the
+newest is told from an older one whichever comes last, and a node that has failed stays *buried*,
+that incarnation of it, whoever still speaks of it. Its links are kept until the tree has been
+re-formed, for they tell who stood around it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +23,7 @@ from routing.ids import NodeId
 
 @attrs.frozen(kw_only=True)
 class TopologyLink:
-    """An edge of the tree: `child` joined the overlay at `parent`."""
+    """An edge of the tree: `child` joined the overlay at `parent`. A root is its own parent."""
 
     child: NodeId
     parent: NodeId
@@ -27,6 +32,37 @@ class TopologyLink:
     incarnation: int
     address: str
     """Where the child listens, `host:port`; empty for a client."""
+    parent_incarnation: int = 1
+    parent_address: str = ""
+    """Where the parent listens: for those who see it only at the end of this link."""
+    moves: int = 0
+    """How many parents this incarnation has had before this one."""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this says who the root is, and no more."""
+        return self.child == self.parent
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Of two links of one child the one with the larger age is the newer."""
+        return self.incarnation, self.moves
+
+
+@attrs.frozen
+class Life:
+    """One incarnation of a node."""
+
+    node: NodeId
+    incarnation: int
+
+
+@attrs.frozen
+class Place:
+    """Where a node is to be found."""
+
+    address: str
+    incarnation: int
 
 
 class Neighbourhood:
@@ -38,28 +74,42 @@ class Neighbourhood:
         self.reach = delta + 1
         self._link_of_child: dict[NodeId, TopologyLink] = {}
         self._adjacent: dict[NodeId, dict[NodeId, None]] = {centre: {}}
+        self._buried: dict[NodeId, int] = {}
+        """The last incarnation of each node that has failed."""
+        self._closed: dict[NodeId, None] = {}
 
     def __iter__(self) -> Iterator[TopologyLink]:
         """Every known link, in the order in which they became known."""
-        return iter(self._link_of_child.values())
+        return (link for link in self._link_of_child.values() if not link.is_root)
 
     def __len__(self) -> int:
         """How many links are known."""
-        return len(self._link_of_child)
+        return sum(1 for _ in self)
 
-    def add(self, link: TopologyLink) -> None:
-        """Learn a link; a later incarnation of its child replaces an earlier one."""
+    def __contains__(self, node: NodeId) -> bool:
+        """Whether this node is known, near or far."""
+        return node in self._adjacent
+
+    def add(self, link: TopologyLink) -> bool:
+        """Learn a link, unless a newer one of its child is known; returns whether it was news."""
         known = self._link_of_child.get(link.child)
+        if known is not None and known.age >= link.age:
+            return False
+        if self._buried.get(link.child, 0) >= link.incarnation:
+            return False
         if known is not None:
             self._cut(known)
         self._link_of_child[link.child] = link
-        self._adjacent.setdefault(link.child, {})[link.parent] = None
-        self._adjacent.setdefault(link.parent, {})[link.child] = None
+        self._adjacent.setdefault(link.child, {})
+        if not link.is_root:
+            self._adjacent[link.child][link.parent] = None
+            self._adjacent.setdefault(link.parent, {})[link.child] = None
+        return True
 
-    def add_all(self, links: Iterable[TopologyLink]) -> None:
-        """Learn several links."""
-        for link in links:
-            self.add(link)
+    def add_all(self, links: Iterable[TopologyLink]) -> bool:
+        """Learn several links; returns whether any was news."""
+        news = [self.add(link) for link in links]
+        return any(news)
 
     def remove(self, child: NodeId) -> None:
         """Forget a node that is gone, with all that can be reached only through it."""
@@ -67,21 +117,47 @@ class Neighbourhood:
         if link is None:
             return
         self._cut(link)
-        reachable = self.distances()
-        for lost in [link for link in self if link.parent not in reachable]:
-            self._cut(lost)
+        self._forget_beyond(len(self._adjacent))
 
     def _cut(self, link: TopologyLink) -> None:
         del self._link_of_child[link.child]
         for one, other in ((link.child, link.parent), (link.parent, link.child)):
-            neighbours = self._adjacent[one]
-            del neighbours[other]
+            neighbours = self._adjacent.get(one, {})
+            neighbours.pop(other, None)
             if not neighbours and one != self.centre:
-                del self._adjacent[one]
+                self._adjacent.pop(one, None)
+
+    def _forget_beyond(self, reach: int) -> bool:
+        """Forget every link with an end further away than that; returns whether there was one."""
+        near = self.distances(limit=reach)
+        lost = [
+            link
+            for link in self._link_of_child.values()
+            if link.child not in near or link.parent not in near
+        ]
+        for link in lost:
+            self._cut(link)
+        return bool(lost)
 
     def link_of(self, child: NodeId) -> TopologyLink | None:
         """The link by which a node joined, if it is known here."""
         return self._link_of_child.get(child)
+
+    def place_of(self, node: NodeId) -> "Place | None":
+        """Where a node can be found, and in which incarnation, if that is known here."""
+        link = self._link_of_child.get(node)
+        if link is not None:
+            return Place(link.address, link.incarnation)
+        for other in self._adjacent.get(node, ()):
+            link = self._link_of_child.get(other)
+            if link is not None and link.parent == node:
+                return Place(link.parent_address, link.parent_incarnation)
+        return None
+
+    def parent_of(self, child: NodeId) -> NodeId | None:
+        """The node above this one; None for a root, and for a node of which it is not known."""
+        link = self._link_of_child.get(child)
+        return None if link is None or link.is_root else link.parent
 
     def distances(self, *, limit: int | None = None) -> dict[NodeId, int]:
         """Every known node with its distance, nearest first."""
@@ -101,8 +177,106 @@ class Neighbourhood:
         near = self.distances(limit=self.reach - 1)
         return tuple(
             link
-            for link in self
+            for link in self._link_of_child.values()
             if link.child in near
             and link.parent in near
             and not (brokers_only and link.kind != "broker")
         )
+
+    # --- nodes that have failed ---------------------------------------------------------------
+
+    @property
+    def buried(self) -> tuple[Life, ...]:
+        """Who is known to have failed."""
+        return tuple(Life(node, incarnation) for node, incarnation in self._buried.items())
+
+    @property
+    def closed(self) -> tuple[Life, ...]:
+        """Those without whom the tree has been re-formed."""
+        return tuple(life for life in self.buried if life.node in self._closed)
+
+    def bury(self, life: Life) -> bool:
+        """Take note that a node has failed; its links stay. Returns whether that was news."""
+        if self._buried.get(life.node, 0) >= life.incarnation:
+            return False
+        self._buried[life.node] = life.incarnation
+        self._closed.pop(life.node, None)
+        return True
+
+    def has_failed(self, life: Life) -> bool:
+        """Whether this incarnation, or a later one, is known to have failed."""
+        return self._buried.get(life.node, 0) >= life.incarnation
+
+    def lives_at(self, address: str) -> list[Life]:
+        """Who listens at this address, as far as is known."""
+        places = [(node, self.place_of(node)) for node in self._adjacent]
+        return [
+            Life(node, place.incarnation)
+            for node, place in places
+            if place and place.address == address
+        ]
+
+    def is_buried(self, node: NodeId) -> bool:
+        """Whether the newest incarnation of the node that is known here has failed."""
+        place = self.place_of(node)
+        return place is not None and self._buried.get(node, 0) >= place.incarnation
+
+    def failed_region(self, node: NodeId) -> list[NodeId]:
+        """The nodes that have failed and hang together with this one, itself first."""
+        region = [node]
+        for member in region:
+            region.extend(
+                neighbour
+                for neighbour in self._adjacent.get(member, ())
+                if neighbour not in region and self.is_buried(neighbour)
+            )
+        return region
+
+    def boundary(self, region: list[NodeId]) -> list[NodeId]:
+        """The nodes next to a region, by name: whoever computes it gets the same."""
+        return sorted(
+            {
+                neighbour
+                for member in region
+                for neighbour in self._adjacent.get(member, ())
+                if neighbour not in region
+            }
+        )
+
+    def hub(self, region: list[NodeId]) -> NodeId | None:
+        """Who takes the place of a region that has failed; None if nobody is known who could.
+
+        The parent of its topmost broker, or, if that was the root, the first broker by name of
+        those around it. Everybody around it knows all of them, and so they agree.
+        """
+        node = region[0]
+        while node in region:
+            link = self._link_of_child.get(node)
+            if link is None:
+                return None
+            if link.is_root:
+                brokers = filter(self._is_broker, self.boundary(region))
+                return next(brokers, None)
+            node = link.parent
+        return node if self.place_of(node) is not None else None
+
+    def _is_broker(self, node: NodeId) -> bool:
+        link = self._link_of_child.get(node)
+        return link is None or link.kind == "broker"  # whoever is only seen as a parent is one
+
+    def close(self, region: list[NodeId]) -> bool:
+        """The tree has been re-formed without these: forget them, and what is too far away now.
+
+        Returns whether that was news of any of them.
+        """
+        known = len(self._closed)
+        self._closed.update(dict.fromkeys(region))
+        for node in region:
+            for other in list(self._adjacent.get(node, ())):
+                if self.parent_of(other) == node:
+                    self._cut(self._link_of_child[other])
+            link = self._link_of_child.get(node)
+            if link is not None:
+                self._cut(link)
+        self._forget_beyond(self.reach)
+        return len(self._closed) > known

@@ -9,7 +9,7 @@ An operation stays with a neighbour until that neighbour confirms it, so that af
 connection it can be sent again; installing one twice changes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 import attrs
@@ -25,7 +25,7 @@ class Pending(Generic[Request]):
 
     operation: OperationId
     source: NodeId | None
-    """Whom to confirm to; None for an operation of this node's own."""
+    """Whom to confirm to; None for an operation of this node's own, or if whoever asked is gone."""
     missing: dict[NodeId, Request]
     """What was sent to whom and is not confirmed yet."""
     since: float
@@ -53,12 +53,19 @@ class Operations(Generic[Request]):
         requests: Iterable[tuple[NodeId, Request]],
         now: float,
     ) -> Pending[Request] | None:
-        """Note what was sent to whom; None if that is nobody, and it is confirmed already."""
+        """Note what was sent to whom; None if that is nobody, and it is confirmed already.
+
+        An operation may come again, from somebody else perhaps and with more to be told, after
+        the tree has been re-formed.
+        """
         missing = dict(requests)
-        if not missing:
-            return None
-        pending = Pending(operation=operation, source=source, missing=missing, since=now)
-        self._pending[operation] = pending
+        pending = self._pending.get(operation)
+        if pending is not None:
+            pending.missing |= missing
+            pending.source = source or pending.source
+        elif missing:
+            pending = Pending(operation=operation, source=source, missing=missing, since=now)
+            self._pending[operation] = pending
         return pending
 
     def confirm(self, operation: OperationId, neighbour: NodeId) -> Pending[Request] | None:
@@ -75,6 +82,22 @@ class Operations(Generic[Request]):
             for pending in self._pending.values()
             if neighbour in pending.missing
         ]
+
+    def redirect(
+        self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]
+    ) -> tuple[list[tuple[NodeId, Request]], list[Pending[Request]]]:
+        """A neighbour is gone and others are in its place.
+
+        Returns what is to be sent to whom instead, and the operations that waited for nobody else.
+        """
+        to_send = []
+        for pending in self._pending.values():
+            request = pending.missing.get(neighbour)
+            if request is not None:
+                for target in targets(request):
+                    pending.missing[target] = request
+                    to_send.append((target, request))
+        return to_send, self.forget(neighbour)
 
     def forget(self, neighbour: NodeId) -> list[Pending[Request]]:
         """A neighbour is gone for good; returns what was waiting for it alone."""

@@ -153,6 +153,16 @@ class MatchingIndex(Generic[Key]):
         self._subscriptions[slot] = None
         heappush(self._free_slots, slot)
 
+    def move(self, key: Key, hop: NodeId) -> None:
+        """Say that a subscription lies by another hop now; it keeps its slot."""
+        slot = self.slot_of(key)
+        subscription = self._at(slot)
+        self._by_hop[subscription.hop] ^= 1 << slot
+        if not self._by_hop[subscription.hop]:
+            del self._by_hop[subscription.hop]
+        self._by_hop[hop] = self._by_hop.get(hop, 0) | 1 << slot
+        self._subscriptions[slot] = attrs.evolve(subscription, hop=hop)
+
     def match(self, content: Content) -> list[Key]:
         """List the subscriptions that match, in the order in which they were added."""
         matching = [self._at(slot) for slot in numbers_in(self.matching_bits(content))]
@@ -161,7 +171,10 @@ class MatchingIndex(Generic[Key]):
 
     def hops(self, content: Content) -> list[NodeId]:
         """List the hops by which some matching subscription lies."""
-        matching = self.matching_bits(content)
+        return self.hops_of(self.matching_bits(content))
+
+    def hops_of(self, matching: int) -> list[NodeId]:
+        """List the hops by which some of these slots' subscriptions lie."""
         if matching.bit_count() * _HOPS_TESTED_PER_SLOT_READ < len(self._by_hop):
             interested = {self._at(slot).hop for slot in numbers_in(matching)}
             return [hop for hop in self._by_hop if hop in interested]

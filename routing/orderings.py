@@ -5,10 +5,26 @@ sends publications down, to its children and its clients. A publication on its w
 root, is sent on at once under every ordering; what differs is when it is settled.
 """
 
+import enum
+import heapq
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
+import attrs
+
 from routing.ids import NodeId
+
+
+class Cause(enum.StrEnum):
+    """Why a publication is held."""
+
+    PARENT = "parent"
+    """The parent has to settle it first."""
+    PUBLISHER = "publisher"
+    """It is behind an earlier one of its publisher."""
+    SUBSCRIBERS = "subscribers"
+    """It is behind an earlier one with a subscriber in common, which must not be overtaken."""
 
 
 class Arriving(Protocol):
@@ -39,6 +55,7 @@ class Arriving(Protocol):
 
 
 Arrival = TypeVar("Arrival", bound=Arriving)
+Key = TypeVar("Key", NodeId, int)
 
 
 class Ordering(Protocol[Arrival]):
@@ -49,6 +66,8 @@ class Ordering(Protocol[Arrival]):
     """Whether a publication that climbs waits for the parent if it conflicts."""
     settles_at_root: ClassVar[bool]
     """Whether every publication climbs to the root, and is settled nowhere before it was there."""
+    survives_crashes: ClassVar[bool]
+    """Whether others can go on where a broker has failed; if not, δ is 0 whatever is asked for."""
 
     @property
     def held(self) -> Collection[Arrival]:
@@ -60,12 +79,19 @@ class Ordering(Protocol[Arrival]):
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """The parent has settled it; returns those that are settled now, in this order."""
 
+    def take_out(self, arrival: Arrival) -> None:
+        """It is settled now in any case; those behind it will be told likewise."""
+
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """Which others a held one is behind, and why; for people, so it may take its time."""
+
 
 class _SettleOnArrival(Generic[Arrival]):
     """Never hold anything."""
 
     waits_for_conflicts: ClassVar = False
     settles_at_root: ClassVar = False
+    survives_crashes: ClassVar = True
     held: tuple[Arrival, ...] = ()
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
@@ -75,6 +101,13 @@ class _SettleOnArrival(Generic[Arrival]):
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """Nobody waits here, so nobody is told."""
         raise AssertionError(f"{arrival} did not wait")
+
+    def take_out(self, arrival: Arrival) -> None:
+        """It is not in here."""
+
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """Nobody is held here."""
+        raise AssertionError(f"{arrival} is not held")
 
 
 class Unordered(_SettleOnArrival[Arrival]):
@@ -106,7 +139,60 @@ class Sequencer(_SettleOnArrival[Arrival]):
     settles_at_root: ClassVar = True
 
 
-class FilteredSequencer(_SettleOnArrival[Arrival]):
+class _HoldBeforeClients(_SettleOnArrival[Arrival]):
+    """Settle on arrival, where other brokers are concerned; what is held is held before clients.
+
+    When it is let go depends on what brokers tell each other, see `broker/published.py` and
+    `broker/places.py`; here is what is held, and why. Nobody could put that together again for a
+    broker that has crashed.
+    """
+
+    survives_crashes: ClassVar = False
+
+    def __init__(self) -> None:
+        """Begin with nothing held."""
+        self._held: dict[Arrival, dict[NodeId, int]] = {}
+        """In the order of arrival; with its place in what each client gets that it is held for."""
+
+    @property
+    def held(self) -> Collection[Arrival]:  # type: ignore[override]
+        """The publications that somebody here does not have yet, in the order of their arrival."""
+        return self._held
+
+    def hold(self, arrival: Arrival, places: Mapping[NodeId, int]) -> None:
+        """Hold a publication before these clients too; without any, before everybody."""
+        self._held.setdefault(arrival, {}).update(places)
+
+    def let_go(self, arrival: Arrival, client: NodeId) -> None:
+        """One client has it now, or is gone."""
+        places = self._held[arrival]
+        del places[client]
+        if not places:
+            del self._held[arrival]
+
+    def take_out(self, arrival: Arrival) -> None:
+        """Everybody has it now."""
+        self._held.pop(arrival, None)
+
+    def places(self, arrival: Arrival) -> Mapping[NodeId, int]:
+        """Before which clients it is held, and its place in what each of them gets."""
+        return dict(self._held.get(arrival, {}))
+
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """Those that go before it to a client for which it is held."""
+        places = self._held[arrival]
+        return [
+            (other, Cause.PUBLISHER if other.publisher == arrival.publisher else Cause.SUBSCRIBERS)
+            for other, theirs in self._held.items()
+            if other is not arrival
+            and any(self._goes_first(theirs[c], places[c]) for c in places.keys() & theirs.keys())
+        ]
+
+    def _goes_first(self, other: int, place: int) -> bool:
+        return other < place
+
+
+class FilteredSequencer(_HoldBeforeClients[Arrival]):
     """`sequencer-filtered`: the root numbers everything, for each subscriber apart.
 
     The broker where something is published asks the root for places, one for each subscriber that
@@ -115,7 +201,8 @@ class FilteredSequencer(_SettleOnArrival[Arrival]):
     number for all, nobody could tell what is late from what was filtered out on the way.
 
     The root handles no publication, but a request and a reply for each; nothing is sent before the
-    reply is there. A subscriber has to stay at its broker, which knows the place that comes next.
+    reply is there. A subscriber has to stay at its broker, which knows the place that comes next;
+    so the crash of a broker is not survived.
     """
 
     name: ClassVar = "sequencer-filtered"
@@ -142,64 +229,134 @@ class Pairwise(Generic[Arrival]):
     name: ClassVar = "pairwise"
     waits_for_conflicts: ClassVar = True
     settles_at_root: ClassVar = False
+    survives_crashes: ClassVar = True
 
     def __init__(self) -> None:
         """Begin with nothing held."""
-        self._held: dict[int, Arrival] = {}
-        self._free_to_go = 0
-        """How many of the held ones wait for nobody but the earlier ones that block them."""
+        self._held: dict[int, _Held[Arrival]] = {}
+        """By the identity of the arrival, in the order of arrival."""
+        self._places = itertools.count()
+        # Of those that block one another, all but the first are blocked; so a new arrival that
+        # any of them blocks need only wait for the last.
+        self._last_of_publisher: dict[NodeId, _Held[Arrival]] = {}
+        self._last_from_hop: dict[NodeId, dict[int, _Held[Arrival]]] = {}
+        """By subscribers."""
+        self._last_to_climb: dict[int, _Held[Arrival]] = {}
+        """By subscribers."""
 
     @property
     def held(self) -> Collection[Arrival]:
         """The publications that are not settled yet, in the order of their arrival."""
-        return self._held.values()
+        return [held.arrival for held in self._held.values()]
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         """Settle what comes from above at once, and what comes from below in its turn."""
         if arrival.descends or not (arrival.waits or self._held):
             return (arrival,)
-        self._held[id(arrival)] = arrival
-        if arrival.waits:
-            return ()
-        self._free_to_go += 1
-        return self._release()
+        blockers = self._last_blockers(arrival) if self._held else {}
+        if not (arrival.waits or blockers):
+            return (arrival,)
+        hop, subscribers = arrival.hop, arrival.subscribers
+        held = _Held(arrival, hop, subscribers, next(self._places), len(blockers))
+        for blocker in blockers.values():
+            blocker.blocks.append(held)
+        self._held[id(arrival)] = held
+        self._last_of_publisher[arrival.publisher] = held
+        if subscribers:
+            self._last_from_hop.setdefault(hop, {})[subscribers] = held
+            if arrival.climbs:
+                self._last_to_climb[subscribers] = held
+        return ()
 
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """The parent has settled it: this broker may, and then perhaps others behind it."""
         arrival.waits = False
-        first = next(iter(self._held))
-        if first == id(arrival) and not self._free_to_go:
-            del self._held[first]
-            return (arrival,)
-        self._free_to_go += 1
-        return self._release()
+        held = self._held[id(arrival)]
+        return () if held.blockers else self._settle(held)
 
-    def _release(self) -> list[Arrival]:
-        """Settle whatever neither waits nor is blocked by an earlier one that stays."""
-        released = []
-        publishers: set[NodeId] = set()
-        climbing = 0
-        by_hop: dict[NodeId, int] = {}
-        for arrival in list(self._held.values()):
-            subscribers, hop = arrival.subscribers, arrival.hop
-            is_blocked = (
-                arrival.publisher in publishers
-                or subscribers & by_hop.get(hop, 0)
-                or (arrival.climbs and subscribers & climbing)
-            )
-            if not arrival.waits and not is_blocked:
-                del self._held[id(arrival)]
-                self._free_to_go -= 1
-                released.append(arrival)
-                continue
-            publishers.add(arrival.publisher)
-            by_hop[hop] = by_hop.get(hop, 0) | subscribers
-            if arrival.climbs:
-                climbing |= subscribers
-        return released
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """The earlier ones that it must not pass, by the rule above, one by one."""
+        blockers = []
+        for earlier in self.held:
+            if earlier is arrival:
+                break
+            is_same_way = earlier.hop == arrival.hop or (earlier.climbs and arrival.climbs)
+            if earlier.publisher == arrival.publisher:
+                blockers.append((earlier, Cause.PUBLISHER))
+            elif is_same_way and earlier.subscribers & arrival.subscribers:
+                blockers.append((earlier, Cause.SUBSCRIBERS))
+        return blockers
+
+    def take_out(self, arrival: Arrival) -> None:
+        """It is settled now in any case; those behind it will be told likewise."""
+        held = self._held.get(id(arrival))
+        if held is not None:
+            self._forget(held)
+            for blocked in held.blocks:
+                blocked.blockers -= 1
+
+    def _last_blockers(self, arrival: Arrival) -> dict[int, "_Held[Arrival]"]:
+        """Which held publications block this one, by their places; the last of each kind."""
+        blockers = []
+        if arrival.publisher in self._last_of_publisher:
+            blockers.append(self._last_of_publisher[arrival.publisher])
+        subscribers = arrival.subscribers
+        for theirs, held in self._last_from_hop.get(arrival.hop, {}).items():
+            if theirs & subscribers:
+                blockers.append(held)
+        if arrival.climbs:
+            for theirs, held in self._last_to_climb.items():
+                if theirs & subscribers:
+                    blockers.append(held)
+        return {held.place: held for held in blockers}
+
+    def _settle(self, first: "_Held[Arrival]") -> list[Arrival]:
+        """Settle one, and whatever then neither waits nor is blocked, in the order of arrival."""
+        settled = []
+        ready = [(first.place, first)]
+        while ready:
+            _, held = heapq.heappop(ready)
+            self._forget(held)
+            settled.append(held.arrival)
+            for blocked in held.blocks:
+                blocked.blockers -= 1
+                if not (blocked.blockers or blocked.arrival.waits):
+                    heapq.heappush(ready, (blocked.place, blocked))
+        return settled
+
+    def _forget(self, held: "_Held[Arrival]") -> None:
+        del self._held[id(held.arrival)]
+        _drop(self._last_of_publisher, held.arrival.publisher, held)
+        from_hop = self._last_from_hop.get(held.hop, {})
+        _drop(from_hop, held.subscribers, held)
+        if not from_hop:
+            self._last_from_hop.pop(held.hop, None)
+        _drop(self._last_to_climb, held.subscribers, held)
 
 
-class Published(_SettleOnArrival[Arrival]):
+@attrs.define(eq=False)
+class _Held(Generic[Arrival]):
+    """A publication that is not settled, and how it is bound up with others."""
+
+    arrival: Arrival
+    hop: NodeId
+    subscribers: int
+    """Both as they were when it arrived, whatever becomes of its source."""
+    place: int
+    """In the order of arrival."""
+    blockers: int
+    """Earlier ones that have to be settled first."""
+    blocks: list["_Held[Arrival]"] = attrs.field(factory=list)
+    """Later ones that have to wait for this one."""
+
+
+def _drop(last: dict[Key, _Held[Arrival]], key: Key, held: _Held[Arrival]) -> None:
+    """Forget that this is the last one, if it is."""
+    if last.get(key) is held:
+        del last[key]
+
+
+class Published(_HoldBeforeClients[Arrival]):
     """`published`: total order as it was published, to compare with. It does not keep the order.
 
     Each broker passes a publication on at once, to other brokers; what is held back is what goes to
@@ -211,8 +368,9 @@ class Published(_SettleOnArrival[Arrival]):
     a third publication, which comes too late for one of the two queues, is sorted among the others
     at the one and behind them at the other. `tests/broker/test_published_order.py` has schedules.
 
-    It is meant for runs without faults. A client that may publish and hear, a connection that comes
-    back, subscriptions that change: all of these work, none of them is in the publication.
+    It is meant for runs without faults: the crash of a broker is not survived. A client that may
+    publish and hear, a connection that comes back, subscriptions that change: all of these work,
+    none of them is in the publication.
     """
 
     name: ClassVar = "published"
@@ -220,6 +378,9 @@ class Published(_SettleOnArrival[Arrival]):
     """Whether detection stops at the first conflict between two hops, and lets all wait there."""
     is_progressive: ClassVar = True
     """Whether the front of a queue is released although what is behind is not acknowledged."""
+
+    def _goes_first(self, other: int, place: int) -> bool:
+        return other < place or not self.is_progressive
 
 
 class PublishedProgressive(Published[Arrival]):

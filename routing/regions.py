@@ -88,6 +88,16 @@ def hull(regions: Regions) -> Mapping[str, ValueSet]:
     return sets
 
 
+def in_common(some: Regions, others: Regions) -> Regions:
+    """Regions that together hold the contents that lie in some of these and in some of those."""
+    return tuple(
+        region
+        for ours in some
+        for theirs in others
+        if (region := _common(ours, theirs)) is not None
+    )
+
+
 def _regions(condition: Condition, *, wanted: bool) -> Regions:
     """Regions where the condition is true, or where it is false."""
     match condition:
@@ -178,12 +188,7 @@ def _all_of(parts: Iterable[Regions], conditions: Iterable[Condition], *, wanted
     for part, condition in zip(parts, conditions, strict=True):
         if len(regions) * len(part) > REGIONS_MAX:
             part = _left_to_evaluation(condition, wanted=wanted)
-        regions = tuple(
-            region
-            for ours in regions
-            for theirs in part
-            if (region := _common(ours, theirs)) is not None
-        )
+        regions = in_common(regions, part)
     return regions
 
 

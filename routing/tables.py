@@ -129,6 +129,13 @@ class SubscriptionTable(_Table[SubscriptionId]):
         super().add(entry)
         self.index.add(entry.id, entry.hop, entry.filter)
 
+    def move(self, id_: SubscriptionId, path: tuple[NodeId, ...], hop: NodeId) -> Subscription:
+        """Note that an entry has come another way; returns it as it is now."""
+        entry = attrs.evolve(self._entries[id_], path=path, hop=hop)
+        self._entries[id_] = self._by_client[entry.client][id_] = entry
+        self.index.move(id_, hop)
+        return entry
+
     def remove(self, id_: SubscriptionId) -> Subscription:
         """Forget an entry, and return it."""
         entry = super().remove(id_)

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, str]] = {
     "run": "Launch an overlay, execute a script, check what happened.",
     "up": "The same, with a prompt that takes script commands.",
     "check": "Check a configuration and a script, and run nothing.",
+    "conflicts": "What is going to wait where, and why; runs nothing.",
     "simulate": "Many random overlays in virtual time, every guarantee checked.",
     "broker": "Run one broker.",
     "pub": "Publish from the shell.",

@@ -56,6 +56,7 @@ async def _converse(stream: trio.SocketStream) -> StatusReport:
         kind=NodeKind.MONITOR,
         incarnation=1,
         address="",
+        peer="",
         peer_incarnation=0,
         received=0,
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from routing.conflicts import DETECTIONS, FAST
 from routing.orderings import ORDERINGS
 
 LOOPBACK: Final = "127.0.0.1"
@@ -71,10 +72,22 @@ ordering_option: Final = click.option(
     type=click.Choice(list(ORDERINGS)),
     help="What is promised, instead of what the configuration says.",
 )
+NOT_SURVIVED: Final = "0 under {}".format(
+    ", ".join(name for name, ordering in ORDERINGS.items() if not ordering.survives_crashes)
+)
+"""What to say wherever one can ask how many crashes are to be survived."""
+
 delta_option: Final = click.option(
     "--delta",
     type=click.IntRange(min=0),
-    help="Crashes to survive, instead of what the configuration says.",
+    help=f"Crashes to survive, instead of what the configuration says; {NOT_SURVIVED}.",
+)
+detection_option: Final = click.option(
+    "--detection",
+    type=click.Choice(DETECTIONS),
+    default=FAST,
+    show_default=True,
+    help="How to find out what has to wait: quickly, or never in vain; the same on all brokers.",
 )
 out_option: Final = click.option(
     "--out",

@@ -53,11 +53,11 @@ class PuppetMaster:
         """Execute one command; it has taken effect when this returns."""
         match command:
             case Subscribe(process, interest):
-                await self._stage.subscribe(process, _filter(interest).sql)
+                await self._stage.subscribe(process, filter_of(interest).sql)
             case Unsubscribe(process, interest):
-                await self._stage.unsubscribe(process, _filter(interest).sql)
+                await self._stage.unsubscribe(process, filter_of(interest).sql)
             case Advertise(process, where):
-                await self._advertise(process, _filter(where))
+                await self._advertise(process, filter_of(where))
             case PublishStream():
                 await self._publish(command)
             case Wait(milliseconds):
@@ -110,7 +110,8 @@ class PuppetMaster:
         return any(filter_.matches(content) for filter_ in self._advertised.get(publisher, ()))
 
 
-def _filter(interest: Topic | Where) -> Filter:
+def filter_of(interest: Topic | Where) -> Filter:
+    """Return the filter of what a script says of events."""
     match interest:
         case Topic(name):
             return topic_filter(name)

@@ -98,6 +98,7 @@ def _broker_plans(plan: RunPlan, run_id: str) -> list[BrokerPlan]:
     arguments = (
         *("--ordering", plan.ordering, "--delta", str(plan.delta)),
         *("--policy", configuration.routing_policy.value),
+        *("--detection", configuration.detection.value),
         *("--run-dir", str(plan.directory), "--run-id", run_id),
     )
     overlay = configuration.overlay

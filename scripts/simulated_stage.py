@@ -51,6 +51,7 @@ class SimulatedStage:
                 ordering=ordering,
                 policy=configuration.routing_policy.value,
                 delta=delta,
+                detection=configuration.detection.value,
             )
             for broker in overlay.brokers
         ]

@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from broker.sim.runs import simulate
+from routing.conflicts import FAST
 
 CHUNK_SEEDS: Final = 25
 """About a quarter of a second of work: progress moves, and handing out work costs nothing."""
@@ -24,13 +25,16 @@ class SweepPlan:
 
     ordering: str
     delta: int
+    detection: str
     out: Path | None
     """Where to leave run directories, if anywhere."""
 
     def repeat_command(self, seed: int) -> str:
         """Return the command that repeats one run, and shows what happened in it."""
+        detection = f" --detection {self.detection}" if self.detection != FAST else ""
         return (
-            f"plait simulate --seed {seed} --ordering {self.ordering} --delta {self.delta} --trace"
+            f"plait simulate --seed {seed} --ordering {self.ordering} --delta {self.delta}"
+            f"{detection} --trace"
         )
 
 
@@ -82,7 +86,7 @@ def _run_chunk(plan: SweepPlan, seeds: range) -> list[Outcome]:
 
 def _run(plan: SweepPlan, seed: int) -> Outcome:
     try:
-        run = simulate(seed, ordering=plan.ordering, delta=plan.delta)
+        run = simulate(seed, ordering=plan.ordering, delta=plan.delta, detection=plan.detection)
     except Exception:
         # An assertion that fails is what such runs are for: a failure like others, with a seed.
         words = traceback.format_exc().strip().splitlines()[-1]

@@ -60,8 +60,10 @@ class Client:
     def unadvertises(self, advertisement: AdvertisementId) -> None:
         self._expect(self.core.unadvertise(self._world.now, advertisement))
 
-    def publishes(self, body: bytes = b"", *, urgent: bool = False, **content: Value) -> int:
-        seq = self.core.publish(self._world.now, content, body, urgent=urgent)
+    def publishes(
+        self, body: bytes = b"", *, urgent: bool = False, ordered: bool = True, **content: Value
+    ) -> int:
+        seq = self.core.publish(self._world.now, content, body, urgent=urgent, ordered=ordered)
         self._world.carry_out_calls(self.node)
         return seq
 

@@ -34,6 +34,7 @@ def greeting(client: NodeId) -> list[Message]:
             kind=NodeKind.CLIENT,
             incarnation=1,
             address="",
+            peer="",
             peer_incarnation=0,
             received=0,
         ),

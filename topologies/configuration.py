@@ -38,6 +38,13 @@ class Ordering(enum.StrEnum):
     PUBLISHED_WHOLE_QUEUE = "published-whole-queue"
 
 
+class Detection(enum.StrEnum):
+    """How brokers find out what has to wait, under pairwise order; see `routing`'s conflicts."""
+
+    FAST = "fast"
+    EXACT = "exact"
+
+
 class LoggingLevel(enum.StrEnum):
     """Whether brokers log every forward."""
 
@@ -67,6 +74,7 @@ ORDERINGS: Final = {
     "PUBLISHED-PROGRESSIVE": Ordering.PUBLISHED_PROGRESSIVE,
     "PUBLISHED-WHOLE-QUEUE": Ordering.PUBLISHED_WHOLE_QUEUE,
 }
+DETECTIONS: Final = {"fast": Detection.FAST, "exact": Detection.EXACT}
 LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
 
 
@@ -79,6 +87,7 @@ class Configuration:
     ordering: Ordering = Ordering.FIFO
     logging_level: LoggingLevel = LoggingLevel.LIGHT
     delta: int = 1
+    detection: Detection = attrs.field(default=Detection.FAST, kw_only=True)
     urls: Mapping[str, str] = attrs.field(factory=dict)
     warnings: tuple[Notice, ...] = attrs.field(default=(), eq=False)
 
@@ -101,6 +110,7 @@ def format_configuration(configuration: Configuration) -> str:
         f"Ordering {_spelled(configuration.ordering, ORDERINGS)}",
         f"LoggingLevel {_spelled(configuration.logging_level, LOGGING_LEVELS)}",
         f"Delta {configuration.delta}",
+        f"Detection {_spelled(configuration.detection, DETECTIONS)}",
         "",
         *(f"Site {site.name} Parent {site.parent or 'none'}" for site in sites),
         "",

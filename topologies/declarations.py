@@ -9,10 +9,12 @@ import attrs
 
 from topologies.checks import circles, root_flaws, unknown_parents
 from topologies.configuration import (
+    DETECTIONS,
     LOGGING_LEVELS,
     ORDERINGS,
     ROUTING_POLICIES,
     Configuration,
+    Detection,
     LoggingLevel,
     Ordering,
     ProcessKind,
@@ -24,7 +26,7 @@ from topologies.overlay import Overlay, Site
 
 URL: Final = re.compile(r"[a-z]+://[^\s/:]+:[0-9]{1,5}(/\S*)?", re.IGNORECASE)
 
-SettingValue = RoutingPolicy | Ordering | LoggingLevel | int
+SettingValue = RoutingPolicy | Ordering | Detection | LoggingLevel | int
 
 
 @attrs.frozen
@@ -113,6 +115,7 @@ DECLARATIONS: Final[Mapping[str, Callable[[Line], Declaration]]] = {
     "Process": _process,
     "RoutingPolicy": _choice("routing_policy", ROUTING_POLICIES),
     "Ordering": _choice("ordering", ORDERINGS),
+    "Detection": _choice("detection", DETECTIONS),
     "LoggingLevel": _choice("logging_level", LOGGING_LEVELS),
     "Delta": _delta,
 }

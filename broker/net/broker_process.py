@@ -24,6 +24,7 @@ from broker.net.listener import accept_connections, listen, raise_open_files_lim
 from broker.net.logs import Log, LogWriter
 from broker.net.metrics import CONTENT_TYPE, BrokerMetrics
 from faulttol.history import History, HistoryWriter
+from routing.conflicts import FAST
 from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING
 
@@ -46,6 +47,7 @@ class BrokerSettings:
     ordering: str = DEFAULT_ORDERING
     policy: str = "filter"
     delta: int = 1
+    detection: str = FAST
     metrics: str | None = None
     """Where to answer HTTP requests for `/metrics` and `/status`."""
     run_dir: Path | None = None
@@ -133,6 +135,7 @@ class _Broker:
             ordering=settings.ordering,
             policy=settings.policy,
             delta=settings.delta,
+            detection=settings.detection,
             limits=settings.limits,
         )
         # While the links between brokers cannot keep up, clients have to wait: nothing that has

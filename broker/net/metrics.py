@@ -106,7 +106,20 @@ class BrokerMetrics:
         yield _gauge(
             "plait_publications_held",
             "Publications held back until their place in the order is settled",
-            len(status["held"]),
+            counted.held,
+        )
+        yield (
+            "plait_publication_hold_seconds",
+            "summary",
+            "Time for which settled publications were held: until the parent had settled them, "
+            "behind an earlier one of their publisher, behind one with subscribers in common",
+            [
+                sample
+                for cause, holds in counted.hold_times.items()
+                for sample in _summary(
+                    "plait_publication_hold_seconds", "cause", cause, holds.count, holds.seconds
+                )
+            ],
         )
         yield _by_kind(
             "plait_publications_unconfirmed",
@@ -188,6 +201,12 @@ def _counter(name: str, meaning: str, value: int) -> Family:
 
 def _gauge(name: str, meaning: str, value: int) -> Family:
     return name, "gauge", meaning, [f"{name} {value}"]
+
+
+def _summary(name: str, label: str, value: str, count: int, total: float) -> Iterator[str]:
+    """Print how many observations there were, and their sum."""
+    yield f'{name}_sum{{{label}="{value}"}} {total:.6f}'
+    yield f'{name}_count{{{label}="{value}"}} {count}'
 
 
 def _by_kind(name: str, meaning: str, values: Counter[str]) -> Family:

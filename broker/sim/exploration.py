@@ -30,6 +30,7 @@ from broker.effects import Effect
 from broker.sim.automata import BIRTH, Automaton, Core, Happening, Mail, PublicationId, timer
 from broker.sim.world import SIMULATED_LIMITS
 from faulttol.guarantees import check, disagreements
+from routing.conflicts import FAST
 from routing.ids import NodeId, SubscriptionId
 from routing.values import Value
 
@@ -169,9 +170,10 @@ class _Explorer:
     link, or the calls of an application.
     """
 
-    def __init__(self, system: System, ordering: str) -> None:
+    def __init__(self, system: System, ordering: str, detection: str) -> None:
         self._system = system
         self._ordering = ordering
+        self._detection = detection
         self._mail = Mail()
         self._automata: list[Automaton] = []
         self._places: dict[NodeId, int] = {}
@@ -207,6 +209,7 @@ class _Explorer:
                 address=name,
                 join=join,
                 ordering=self._ordering,
+                detection=self._detection,
                 limits=SIMULATED_LIMITS,
             )
             core.start(SET_UP_AT)
@@ -389,9 +392,9 @@ class _Explorer:
         return tuple(reversed(lines))
 
 
-def explore(system: System, ordering: str) -> Exploration:
+def explore(system: System, ordering: str, *, detection: str = FAST) -> Exploration:
     """Go through every run of a small system."""
-    return _Explorer(system, ordering).explore()
+    return _Explorer(system, ordering, detection).explore()
 
 
 def _called(client: Client, call: Call) -> Happening:

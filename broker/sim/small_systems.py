@@ -16,6 +16,7 @@ from broker.sim.exploration import (
     publish,
     subscribe,
 )
+from routing.conflicts import FAST
 
 Tree = Mapping[str, str | None]
 Wish = tuple[str, ...]
@@ -73,9 +74,11 @@ class Survey:
     """In the first system that has any."""
 
 
-def survey(systems: Iterable[System], ordering: str) -> Survey:
+def survey(systems: Iterable[System], ordering: str, *, detection: str = FAST) -> Survey:
     """Explore each of these systems."""
-    found: list[Exploration] = [explore(system, ordering) for system in systems]
+    found: list[Exploration] = [
+        explore(system, ordering, detection=detection) for system in systems
+    ]
     failing = [exploration for exploration in found if not exploration.is_clean]
     return Survey(
         ordering=ordering,

@@ -7,11 +7,12 @@ of one attribute and a handful of topics, filters overlap, cover and miss each o
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from broker.client_core import ClientCore, ClientState
+from broker.core import BrokerCore
 from broker.effects import Refusal
 from broker.errors import NotAdvertisedError
 from broker.sim.world import Node, World
@@ -37,6 +38,10 @@ class Workload:
     """Connections that are cut, at most."""
     absences: float = 0.05
     """How likely it is that one client is away for so long that its session is lost."""
+    crashes: int = 0
+    """Brokers that are killed, at most; never more than δ before the tree is whole again."""
+    freezes: float = 0.0
+    """How likely it is that a broker is frozen instead, for a while."""
     duration_s: float = 0.6
     """Virtual time in which everything begins; it ends when it has ended."""
 
@@ -140,13 +145,13 @@ class _Publisher(_Actor):
     def _publish_one(self) -> None:
         self.remaining -= 1
         for _ in range(10):
+            content = random_content(self.random)
+            body = self.random.choice((b"", b"body"))
+            mood = self.random.random()
             # What lies outside the advertisement is refused on the spot; try another one.
             try:
                 self.core.publish(
-                    self.world.now,
-                    random_content(self.random),
-                    self.random.choice((b"", b"body")),
-                    urgent=self.random.random() < 0.2,
+                    self.world.now, content, body, urgent=mood < 0.2, ordered=mood < 0.9
                 )
             except NotAdvertisedError:
                 continue
@@ -165,14 +170,19 @@ class _Subscriber(_Actor):
         """Spread the subscriptions over the run."""
         for _ in range(self.random.randint(1, 3)):
             self.world.after(2 * self.pause(), self._subscribe)
-        if self.random.random() < 0.15:
+        mood = self.random.random()
+        self.is_strict = mood < 0.8
+        if mood < 0.15:
             self.world.after(8 * self.pause(), self.leave)
 
     def _subscribe(self) -> None:
         if not self.is_open:
             return
         filter_text = random_filter(self.random, width=6)
-        subscription, operation = self.core.subscribe(self.world.now, filter_text)
+        # Those who are not strict care about the order of topics, and of nothing else.
+        subscription, operation = self.core.subscribe(
+            self.world.now, filter_text, ordered=self.is_strict or "topic" in filter_text
+        )
         self.expect(operation, lambda: self._maybe_end(subscription))
 
     def _maybe_end(self, subscription: SubscriptionId) -> None:
@@ -188,30 +198,37 @@ class RandomRun:
     """One random run: the actors, and the calendar on which they begin."""
 
     def __init__(
-        self, world: World, workload: Workload, *, ordering: str, delta: int, policy: str
+        self,
+        world: World,
+        workload: Workload,
+        *,
+        ordering: str,
+        delta: int,
+        policy: str,
+        detection: str,
     ) -> None:
         """Put everything on the world's calendar; `World.run` does the rest."""
         self.world = world
         self.workload = workload
         self.random = world.random
         self.overlay = random_tree(workload.brokers, self.random.randrange(1 << 30))
+        self.delta = delta
         self.actors: list[_Actor] = []
         duration = workload.duration_s
+        settings = {
+            "ordering": ordering,
+            "delta": delta,
+            "policy": policy,
+            "detection": detection,
+        }
         for name in self.overlay.brokers:
-            join = self.overlay.parent_of(name)
-            parent = NodeId(join) if join is not None else None
             # Most brokers are there from the beginning, some join while the others are at work.
-            is_late = parent is not None and self.random.random() < 0.2
+            is_late = name != self.overlay.root and self.random.random() < 0.2
             world.at(
                 self.random.uniform(0, duration) if is_late else 0.0,
-                partial(
-                    world.add_broker,
-                    NodeId(name),
-                    parent,
-                    ordering=ordering,
-                    delta=delta,
-                    policy=policy,
-                ),
+                self._start_broker,
+                NodeId(name),
+                settings,
             )
         cast: list[tuple[str, type[_Actor]]] = [
             *((f"p{number}", _Publisher) for number in range(workload.publishers)),
@@ -225,16 +242,27 @@ class RandomRun:
         if self.random.random() < workload.absences:
             world.at(self.random.uniform(0, 2 * duration), self._send_away)
 
+        for _ in range(self.random.randint(min(1, workload.crashes), workload.crashes)):
+            world.at(self.random.uniform(0.02, 1.5 * duration), self._crash)
+
     @property
     def unanswered(self) -> int:
         """Calls of clients that have not returned."""
         return sum(actor.unanswered for actor in self.actors)
 
+    def _start_broker(self, name: NodeId, settings: dict[str, Any]) -> None:
+        """Let a broker join where the overlay says, or if nobody is left there, anywhere."""
+        join = self.overlay.parent_of(name)
+        others = [node.name for node in self.brokers_alive() if node.name != join]
+        parent = NodeId(join) if join is not None else None
+        self.world.add_broker(name, parent, fallbacks=others, **settings)
+
     def _start(self, name: NodeId, actor: type[_Actor], broker: NodeId) -> None:
         if broker not in self.world.nodes:
             self.world.after(0.05, self._start, name, actor, broker)
             return
-        node = self.world.add_client(name, broker)
+        others = [node.name for node in self.brokers_alive() if node.name != broker]
+        node = self.world.add_client(name, broker, *others)
         self.actors.append(actor(self, node))
         self.world.when_ready(node, self.actors[-1].begin)
 
@@ -242,6 +270,35 @@ class RandomRun:
         links = self.world.links()
         if links:
             self.world.break_link(*self.random.choice(links))
+
+    def _crash(self) -> None:
+        """Kill a broker, unless that would be one too many at a time."""
+        delta = self.delta
+        if len(self.unresolved()) >= delta:
+            return
+        alive = [node for node in self.brokers_alive() if node.is_ready]
+        if len(alive) > delta + 1:
+            self.world.crash(self.random.choice(alive).name)
+
+    def brokers_alive(self) -> list[Node]:
+        """The brokers that have neither crashed nor stopped."""
+        return [
+            node
+            for node in self.world.nodes.values()
+            if isinstance(node.core, BrokerCore) and node.stopped is None
+        ]
+
+    def unresolved(self) -> list[NodeId]:
+        """The brokers that have crashed and that somebody still reckons with."""
+        alive = [node for node in self.world.nodes.values() if node.stopped is None]
+        known = [node.core.neighbourhood for node in alive if node.core.neighbourhood is not None]
+        return [
+            node.name
+            for node in self.world.nodes.values()
+            if isinstance(node.core, BrokerCore)
+            and node.stopped is not None
+            and any(node.name in neighbourhood for neighbourhood in known)
+        ]
 
     def _send_away(self) -> None:
         if self.actors:

@@ -9,7 +9,7 @@ import heapq
 import itertools
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, assert_never
 
 import attrs
@@ -33,6 +33,7 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
+from broker.holding import describe_held
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -47,8 +48,12 @@ from broker.limits import Limits
 from broker.messages import Message
 from broker.sim.trace_text import describe_delivery, describe_message
 from faulttol.history import MemoryHistory, Record
+from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import DEFAULT_ORDERING
+
+LAUNCHER: Final = NodeId("launcher")
+"""Who writes down what was done to nodes."""
 
 SIMULATED_LIMITS: Final = Limits(
     # Most runs are over before the first tick, and so are not slowed down by heartbeats.
@@ -60,13 +65,13 @@ SIMULATED_LIMITS: Final = Limits(
 
 
 @attrs.define(eq=False)
-class _End:
+class End:
     """One end of a link: what its node knows it by, and what travels towards it."""
 
     link: LinkId
     node: "Node"
     delay: float
-    peer: "_End | None" = None
+    peer: "End | None" = None
     is_open: bool = True
     last_arrival: float = 0.0
 
@@ -82,8 +87,12 @@ class Node:
     """Which of its timers counts: the one set last."""
     is_ready: bool = False
     stopped: str | None = None
+    frozen: list[Input] | None = None
+    """What it will hear of when it goes on; None if it is not frozen."""
     on_ready: list[Callable[[], None]] = attrs.field(factory=list)
     on_delivery: Callable[[Delivery], None] | None = None
+    held: dict[str, float] = attrs.field(factory=dict)
+    """What a broker holds, and since when; kept for the trace."""
     outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
 
 
@@ -108,15 +117,18 @@ class World:
         self.now = 0.0
         self.limits = limits
         self.nodes: dict[NodeId, Node] = {}
+        self.former: list[Node] = []
+        """Earlier incarnations."""
         self.trace: list[str] = []
         self.messages_carried = 0
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
+        self._launcher = MemoryHistory(run, LAUNCHER, 1)
         self._is_traced = is_traced
         self._run = run
         self._delay_s = delay_s
         self._jitter = jitter
-        self._ends: dict[LinkId, _End] = {}
+        self._ends: dict[LinkId, End] = {}
         self._link_numbers = itertools.count(1)
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._event_numbers = itertools.count()
@@ -128,10 +140,12 @@ class World:
         name: NodeId,
         join: NodeId | None,
         *,
+        fallbacks: Sequence[NodeId] = (),
         incarnation: int = 1,
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
+        detection: str = FAST,
     ) -> Node:
         """Start a broker; its address is its name."""
         core = BrokerCore(
@@ -139,9 +153,11 @@ class World:
             incarnation,
             address=name,
             join=join,
+            fallbacks=fallbacks,
             ordering=ordering,
             policy=policy,
             delta=delta,
+            detection=detection,
             limits=self.limits,
         )
         node = self._add(name, core, incarnation)
@@ -158,6 +174,8 @@ class World:
 
     def _add(self, name: NodeId, core: BrokerCore | ClientCore, incarnation: int) -> Node:
         node = Node(name, core, MemoryHistory(self._run, name, incarnation))
+        if name in self.nodes:
+            self.former.append(self.nodes[name])
         self.nodes[name] = node
         return node
 
@@ -218,6 +236,37 @@ class World:
         self.break_link(name, broker)
         self.after(seconds, self.off_the_net.discard, name)
 
+    def crash(self, name: NodeId) -> None:
+        """Kill a node. Of what it sent last, its peers get some, and then they notice."""
+        node = self.nodes[name]
+        node.stopped, node.frozen = "crashed", None
+        self._launcher.write(self.now, "crashed", about=name)
+        self._note(f"{name} crashes")
+        for end in [end for end in self._ends.values() if end.node is node]:
+            self._forget(end)
+            peer = end.peer
+            if peer is not None and peer.is_open:
+                noticed = self.random.uniform(self.now, max(self.now, peer.last_arrival))
+                self.at(noticed + peer.delay, self._hear_of_close, peer)
+
+    def freeze(self, name: NodeId) -> None:
+        """Stop a node where it is, as SIGSTOP does; connections stay as they are."""
+        node = self.nodes[name]
+        if node.stopped is None and node.frozen is None:
+            node.frozen = []
+            self._launcher.write(self.now, "frozen", about=name)
+            self._note(f"{name} is frozen")
+
+    def unfreeze(self, name: NodeId) -> None:
+        """Let it go on, with everything that has happened in the meantime."""
+        node = self.nodes[name]
+        missed, node.frozen = node.frozen, None
+        if missed is not None and node.stopped is None:
+            self._launcher.write(self.now, "unfrozen", about=name)
+            self._note(f"{name} goes on")
+            for happened in missed:
+                self._tell(node, happened)
+
     def links(self) -> list[tuple[NodeId, NodeId]]:
         """Who is connected with whom, each pair once."""
         return [
@@ -232,9 +281,14 @@ class World:
         """Tell a node what has happened, and do what it wants done."""
         if node.stopped is not None:
             return
+        if node.frozen is not None:
+            node.frozen.append(happened)
+            return
         core = node.core
         if isinstance(core, BrokerCore):
             self._carry_out(node, core.step(self.now, happened))
+            if self._is_traced:
+                self._note_held(node, core)
         else:
             core.step(self.now, happened)
             self._carry_out(node, core.take_effects())
@@ -277,6 +331,18 @@ class World:
                 case _:
                     _refuse(effect)
 
+    def _note_held(self, node: Node, core: BrokerCore) -> None:
+        """Tell what a broker holds since this step, and what it does not hold any more."""
+        before, node.held = node.held, {}
+        for held in core.publications.describe_held(self.now):
+            name = f"{held['publisher']}:{held['number']}"
+            is_new = name not in before
+            node.held[name] = before.pop(name, self.now)
+            if is_new:
+                self._note(f"{node.name}: {describe_held(held)}")
+        for name, since in before.items():
+            self._note(f"{node.name}: settles {name}, held for {1000 * (self.now - since):.3f} ms")
+
     def _fire(self, node: Node, timer: int) -> None:
         if timer == node.timer:
             self._tell(node, TimerFired())
@@ -288,8 +354,8 @@ class World:
         if found is None or found.stopped is not None or node.name in self.off_the_net:
             self._tell(node, LinkFailed(address, "connection refused"))
             return
-        here = _End(LinkId(next(self._link_numbers)), node, delay)
-        there = _End(LinkId(next(self._link_numbers)), found, delay, peer=here)
+        here = End(LinkId(next(self._link_numbers)), node, delay)
+        there = End(LinkId(next(self._link_numbers)), found, delay, peer=here)
         here.peer = there
         self._ends[here.link], self._ends[there.link] = here, there
         self._tell(found, LinkOpened(there.link))
@@ -307,7 +373,7 @@ class World:
         peer.last_arrival = arrival
         self.at(arrival, self._arrive, peer, message, end.node.name)
 
-    def _arrive(self, end: _End, message: Message, sender: NodeId) -> None:
+    def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
         if not end.is_open:
             return
         if self._is_traced:
@@ -341,12 +407,12 @@ class World:
             arrival = max(self.now + peer.delay, peer.last_arrival)
             self.at(arrival, self._hear_of_close, peer)
 
-    def _hear_of_close(self, end: _End) -> None:
+    def _hear_of_close(self, end: End) -> None:
         if end.is_open:
             self._forget(end)
             self._tell(end.node, LinkClosed(end.link, "closed by the other side"))
 
-    def _forget(self, end: _End) -> None:
+    def _forget(self, end: End) -> None:
         end.is_open = False
         self._ends.pop(end.link, None)
 
@@ -364,7 +430,10 @@ class World:
 
     def records(self) -> list[Record]:
         """Everything that was recorded, node by node."""
-        return [record for node in self.nodes.values() for record in node.history.records]
+        histories = [node.history for node in (*self.former, *self.nodes.values())]
+        if self._launcher.records:
+            histories.append(self._launcher)
+        return [record for history in histories for record in history.records]
 
 
 def _refuse(effect: NoReturn) -> NoReturn:

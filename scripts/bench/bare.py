@@ -62,6 +62,7 @@ class BareClient:
             kind=NodeKind.CLIENT,
             incarnation=_INCARNATION,
             address="",
+            peer="",
             peer_incarnation=0,
             received=0,
         )

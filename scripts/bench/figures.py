@@ -195,7 +195,7 @@ class Figures:
                             peers.messages_per_s(scenario, peer),
                         ),
                         meaning=f"times the messages per second of {peer}, {scenario}",
-                        wanted="more than 1",
+                        wanted=peers.wanted[peer],
                     )
 
 

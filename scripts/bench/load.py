@@ -6,7 +6,8 @@ stamp: who sent it, its number, and the time at which it was sent.
 
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Final, Self
 
@@ -101,22 +102,35 @@ class Recorder:
     def __init__(self, board: Board, index: int) -> None:
         self._received = board.received[index]
         self._latencies_ns = array("Q")
+        self._order = array("Q")
 
     def note(self, payload: bytes) -> None:
         """Take note of a payload that has just arrived."""
         now = now_ns()
-        publisher, _, sent_at = _STAMP.unpack_from(payload)
+        publisher, seq, sent_at = _STAMP.unpack_from(payload)
         self._latencies_ns.append(now - sent_at)
+        self._order.append(publisher << 32 | seq)
         self._received[publisher] += 1
 
-    def save(self, path: Path) -> None:
-        """Write down the latencies, in the order of arrival."""
-        with path.open("wb") as file:
-            self._latencies_ns.tofile(file)
+    def save(self, latencies: Path, order: Path) -> None:
+        """Write down the latencies, and what arrived, in the order of arrival."""
+        for path, words in ((latencies, self._latencies_ns), (order, self._order)):
+            with path.open("wb") as file:
+                words.tofile(file)
 
 
-def read_latencies_ns(path: Path) -> list[int]:
+def read_words(path: Path) -> list[int]:
     """Return what a recorder has saved."""
-    latencies = array("Q")
-    latencies.frombytes(path.read_bytes())
-    return latencies.tolist()
+    words = array("Q")
+    words.frombytes(path.read_bytes())
+    return words.tolist()
+
+
+def count_disagreeing(orders: Sequence[Sequence[int]]) -> int:
+    """Count the pairs of subscribers that got what both of them got in different orders."""
+    count = 0
+    for one, other in combinations(orders, 2):
+        if one != other:
+            common = set(one).intersection(other)
+            count += [n for n in one if n in common] != [n for n in other if n in common]
+    return count

@@ -13,7 +13,7 @@ import random
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import click
 
@@ -47,8 +47,8 @@ def measure(subscriptions: int = 10_000, rounds: int = 2_000, seed: int = 0) -> 
     Times are microseconds for one publication; memory is that of the filters and the index.
     """
     chance = random.Random(seed)
-    texts = [_subscription(chance) for _ in range(subscriptions)]
-    publications = [_publication(chance) for _ in range(rounds)]
+    texts = [draw_subscription(chance) for _ in range(subscriptions)]
+    publications = [draw_publication(chance) for _ in range(rounds)]
 
     tracemalloc.start()
     filters = [parse_filter(text) for text in texts]
@@ -74,22 +74,22 @@ def measure(subscriptions: int = 10_000, rounds: int = 2_000, seed: int = 0) -> 
         assert index.hops(publication) == scan.hops(publication)
     matching = sum(index.matching_bits(publication).bit_count() for publication in publications)
     covered, seconds_to_cover = _covering(filters[:COVERING])
-    times = _microseconds(index.hops, publications)
-    times_tenth = _microseconds(tenth.hops, publications)
-    times_scan = _microseconds(scan.hops, publications[:SCANS])
+    times = microseconds(index.hops, publications)
+    times_tenth = microseconds(tenth.hops, publications)
+    times_scan = microseconds(scan.hops, publications[:SCANS])
     return {
         "subscriptions": subscriptions,
         "hops": HOPS,
         "seed": seed,
         "matching_percent": 100 * matching / (subscriptions * rounds),
-        "index_p50_us": _quantile(times, 0.50),
-        "index_p99_us": _quantile(times, 0.99),
-        "index_tenth_p50_us": _quantile(times_tenth, 0.50),
-        "index_tenth_p99_us": _quantile(times_tenth, 0.99),
-        "scan_p50_us": _quantile(times_scan, 0.50),
-        "scan_p99_us": _quantile(times_scan, 0.99),
-        "times_faster_than_scan": _quantile(times_scan, 0.50) / _quantile(times, 0.50),
-        "times_slower_than_tenth": _quantile(times, 0.50) / _quantile(times_tenth, 0.50),
+        "index_p50_us": quantile(times, 0.50),
+        "index_p99_us": quantile(times, 0.99),
+        "index_tenth_p50_us": quantile(times_tenth, 0.50),
+        "index_tenth_p99_us": quantile(times_tenth, 0.99),
+        "scan_p50_us": quantile(times_scan, 0.50),
+        "scan_p99_us": quantile(times_scan, 0.99),
+        "times_faster_than_scan": quantile(times_scan, 0.50) / quantile(times, 0.50),
+        "times_slower_than_tenth": quantile(times, 0.50) / quantile(times_tenth, 0.50),
         "add_us": 1e6 * seconds_to_fill / subscriptions,
         "bytes_per_subscription": bytes_held / subscriptions,
         "covered_percent": 100 * covered / len(filters[:COVERING]),
@@ -140,8 +140,15 @@ def command(subscriptions: int, rounds: int, seed: int, as_json: bool) -> None:
     click.echo(json.dumps(figures) if as_json else report(figures))
 
 
-def _subscription(chance: random.Random) -> str:
+def draw_symbol(chance: random.Random) -> str:
+    """Draw a symbol, a popular one more often."""
     (symbol,) = chance.choices(_SYMBOLS, _POPULARITY)
+    return symbol
+
+
+def draw_subscription(chance: random.Random) -> str:
+    """Draw what somebody wants to know of the market."""
+    symbol = draw_symbol(chance)
     wanted = chance.choices(
         [
             f"symbol = '{symbol}'",
@@ -156,8 +163,9 @@ def _subscription(chance: random.Random) -> str:
     return f"{wanted} AND price BETWEEN {low} AND {high} AND volume >= {volume}"
 
 
-def _publication(chance: random.Random) -> Content:
-    (symbol,) = chance.choices(_SYMBOLS, _POPULARITY)
+def draw_publication(chance: random.Random) -> Content:
+    """Draw a trade."""
+    symbol = draw_symbol(chance)
     price = round(chance.uniform(0, _PRICE_MAX), 2)
     return {"symbol": symbol, "price": price, "volume": chance.randrange(_VOLUME_MAX)}
 
@@ -177,17 +185,19 @@ def _covering(filters: Sequence[Filter]) -> tuple[int, float]:
     return covered, time.perf_counter() - started
 
 
-def _microseconds(
-    ask: Callable[[Content], list[NodeId]], publications: Sequence[Content]
-) -> list[float]:
-    """Time every publication by itself."""
+Question = TypeVar("Question")
+
+
+def microseconds(ask: Callable[[Question], object], questions: Sequence[Question]) -> list[float]:
+    """Time every question by itself; in ascending order."""
     times = []
-    for publication in publications:
+    for question in questions:
         started = time.perf_counter_ns()
-        ask(publication)
+        ask(question)
         times.append((time.perf_counter_ns() - started) / 1_000)
     return sorted(times)
 
 
-def _quantile(ascending: Sequence[float], share: float) -> float:
+def quantile(ascending: Sequence[float], share: float) -> float:
+    """Return the value below which this share of the values lies."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))]

@@ -29,7 +29,7 @@ class Part:
     role: str
     """One of `ROLES`."""
     folder: str
-    """Where the board is, and where subscribers leave their latencies."""
+    """Where the board is, and where subscribers leave what they have noted."""
     workload: Workload = THROUGHPUT
     index: int = 0
     """Its number among those with the same role."""
@@ -65,6 +65,11 @@ class Part:
         """Where this subscriber leaves its latencies."""
         return Path(self.folder, f"{self.name}.latencies")
 
+    @property
+    def order_file(self) -> Path:
+        """Where it leaves what it got, in the order in which it got it."""
+        return Path(self.folder, f"{self.name}.order")
+
 
 BOARD_FILE: Final = "board"
 
@@ -97,7 +102,7 @@ async def subscribe_to_broker(part: Part) -> None:
                 for delivery in batch:
                     recorder.note(delivery.body)
     finally:
-        recorder.save(part.latencies_file)
+        recorder.save(part.latencies_file, part.order_file)
 
 
 async def publish_to_bare_broker(part: Part) -> None:
@@ -126,7 +131,7 @@ async def _note_all(part: Part, batches: AsyncIterable[list[bytes]]) -> None:
             for payload in batch:
                 recorder.note(payload)
     finally:
-        recorder.save(part.latencies_file)
+        recorder.save(part.latencies_file, part.order_file)
 
 
 async def relay(_: Part) -> None:

@@ -7,11 +7,8 @@ Read `trials.py` for how a trial goes, `workloads.py` for what its clients do, `
 a broker is compared with, and `figures.py` for the ratios.
 """
 
-import contextlib
 import json
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +27,13 @@ from scripts.bench.memory import (
 )
 from scripts.bench.peers import PeerFigures, measure_peers
 from scripts.bench.report import report
+from scripts.bench.session import (
+    cleaning_up_when_told_to_stop,
+    peers_option,
+    rounds_option,
+    seconds_option,
+    tell_terminal,
+)
 from scripts.bench.trials import (
     BARE_BROKER,
     BROKER,
@@ -143,14 +147,8 @@ def _measure_memory(session: Session) -> MemoryFigures | None:
     default=SCENARIOS,
     help="Only this one; may be given several times.  [default: all]",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0.1),
-    default=4.0,
-    show_default=True,
-    help="Of every trial.",
-)
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@seconds_option
+@rounds_option
 @click.option(
     "--ordering",
     type=click.Choice(list(ORDERINGS)),
@@ -165,11 +163,7 @@ def _measure_memory(session: Session) -> MemoryFigures | None:
     show_default=True,
     help="Of the scenario 'memory'.",
 )
-@click.option(
-    "--peers",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="The folder of a harness for other systems, see above.",
-)
+@peers_option
 @json_option("the figures, with those of every round,")
 def command(
     scenarios: Sequence[str],
@@ -216,24 +210,8 @@ def command(
         ordering=ordering,
         subscriptions=subscriptions,
         peers=peers,
-        tell=_tell_terminal,
+        tell=tell_terminal,
     )
-    with _cleaning_up_when_told_to_stop():
+    with cleaning_up_when_told_to_stop():
         figures = measure(session)
     click.echo(json.dumps(figures.to_json()) if as_json else report(figures))
-
-
-@contextlib.contextmanager
-def _cleaning_up_when_told_to_stop() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does, which ends every process and removes every file."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _tell_terminal(what: str) -> None:
-    """Let people see that something goes on."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{what}", nl=False, err=True)

@@ -1,8 +1,9 @@
 """plait among the systems that people might use instead, in a harness that knows nothing of it.
 
 The harness is a folder with a `bench.py`, which runs one scenario on one peer, and an `adapters.py`
-with a class per peer. plait joins them with a class of the same kind: it starts a broker process,
-and its clients use the client library in a process each. Everybody takes turns, in one session.
+with a class per peer. plait joins them with a class of the same kind: it starts a line of broker
+processes, and its clients use the client library in a process each. Everybody takes turns, in one
+session.
 
 The harness forks its clients. So nothing here may run inside trio, and what is called in a client
 starts a trio of its own.
@@ -16,7 +17,7 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeAlias
@@ -27,12 +28,19 @@ import trio
 from broker.net import connect
 from scripts.bench.guardian import Guardian, open_guardian
 from scripts.bench.load import BURST_MAX
+from scripts.bench.trials import plan_line
 from scripts.bench.workloads import PAYLOAD_BYTES, WINDOW, Workload
 from scripts.errors import BadInputError
+from scripts.options import LOOPBACK
 
 PLAIT: Final = "plait"
-PEERS: Final = ("rabbit-headers", "amqtt")
-"""Those whose figures are a goal."""
+PEERS: Final[Mapping[str, str]] = {"rabbit-headers": "more than 1", "amqtt": "more than 1"}
+"""Those that promise what `fifo` does, and what is wanted of our throughput, divided by theirs."""
+ORDERED_PEERS: Final[Mapping[str, str]] = {
+    "rabbit-stream": "more than 1",
+    "spread-agreed": "at least 0.5",
+}
+"""Those that promise a total order: a replicated log, and a token that goes round."""
 
 QUIET_PERCENT: Final = 15.0
 """Other programs may use so much of the machine; the harness waits a while for that."""
@@ -61,11 +69,13 @@ class Load(Protocol):
 
 
 class PlaitPeer:
-    """plait, one broker; a mixin for the harness's class of peers, which starts processes."""
+    """plait, a line of brokers; a mixin for the harness's class of peers, which starts them."""
 
     classes: int
     """How many classes publications are of; 0 if every subscriber wants all of them."""
     ports: list[int]
+    port: Callable[[int], int]
+    """Of the broker that a client connects to, by the client's number."""
     ordering: str
     popen: Callable[[list[str]], Any]
     wait_port: Callable[[int], None]
@@ -75,11 +85,16 @@ class PlaitPeer:
         return f"plait {importlib.metadata.version('plait')}"
 
     def start(self) -> None:
-        """Start the broker."""
-        program = [sys.executable, "-P", "-m", "scripts.main", "broker", "--name", "b0"]
-        at = f"127.0.0.1:{self.ports[0]}"
-        self.popen([*program, "--listen", at, "--ordering", self.ordering])
-        self.wait_port(self.ports[0])
+        """Start the brokers."""
+        program = [sys.executable, "-P", "-m", "scripts.main", "broker"]
+        plans = plan_line(len(self.ports), self.ordering)
+        ports = {f"b{number}": port for number, port in enumerate(self.ports)}
+        for plan in plans:
+            address = ["--listen", f"{LOOPBACK}:{ports[plan.name]}"]
+            if plan.parent is not None:
+                address += ["--join", f"{LOOPBACK}:{ports[plan.parent]}"]
+            self.popen([*program, "--name", plan.name, *address, *plan.arguments])
+            self.wait_port(ports[plan.name])
 
     def subscriber(self, index: int, subscriber: Subscriber) -> None:
         """Be a subscriber until killed."""
@@ -97,7 +112,7 @@ class PlaitPeer:
 
     async def _subscribe(self, index: int, subscriber: Subscriber) -> None:
         note = subscriber.on_msg
-        async with connect(f"127.0.0.1:{self.ports[0]}") as client:
+        async with connect(f"{LOOPBACK}:{self.port(index)}") as client:
             subscription = await client.subscribe(self._workload.subscription(index))
             subscriber.ready()
             async for batch in subscription.batches():
@@ -106,7 +121,7 @@ class PlaitPeer:
 
     async def _publish(self, index: int, load: Load) -> None:
         contents = self._workload.contents
-        async with connect(f"127.0.0.1:{self.ports[0]}") as client:
+        async with connect(f"{LOOPBACK}:{self.port(index)}") as client:
             await client.advertise(self._workload.advertisement)
             sent = itertools.count(1)
             for step in load.steps():
@@ -135,10 +150,10 @@ class Harness:
         )
 
     @contextlib.contextmanager
-    def started(self, name: str, guardian: Guardian) -> Iterator[Any]:
+    def started(self, name: str, daemons: int, guardian: Guardian) -> Iterator[Any]:
         """Run a peer within the block; raises whatever the peer raises if it is not installed."""
         work = tempfile.mkdtemp(prefix=f"plait-peer-{name}-")
-        peer = self._adapters.PEERS[name](1, work)
+        peer = self._adapters.PEERS[name](daemons, work)
         popen = peer.popen
 
         def popen_guarded(*arguments: Any, **options: Any) -> Any:
@@ -180,6 +195,15 @@ class PeerFigures:
     """Peers that could not be started, and why."""
     rows: dict[str, dict[str, list[Row]]]
     """Round after round, by scenario and peer."""
+    wanted: Mapping[str, str]
+    """What is wanted of our throughput, divided by a peer's."""
+    daemons: int = 1
+    """Of every peer."""
+
+    @property
+    def others(self) -> list[str]:
+        """Those that were measured, but for plait."""
+        return [name for name in self.versions if name != PLAIT]
 
     def messages_per_s(self, scenario: str, peer: str) -> float:
         """Return the median of the rates of the slowest subscriber."""
@@ -195,6 +219,14 @@ class PeerFigures:
         """Return how much of the machine other programs used, when it was most."""
         return max(float(row["other_cpu_pct"]) for row in self.rows[scenario][peer])
 
+    def disagreeing(self, scenario: str, peer: str) -> tuple[int, int]:
+        """How many pairs of subscribers disagree about the order, when most; and of how many."""
+        orders = [row["order"] for row in self.rows[scenario][peer]]
+        return (
+            max(int(order["sub_pairs_disagreeing"]) for order in orders),
+            int(orders[0]["sub_pairs"]),
+        )
+
 
 def measure_peers(
     folder: Path,
@@ -204,31 +236,35 @@ def measure_peers(
     seconds: float,
     subscribers: int,
     ordering: str,
+    peers: Mapping[str, str] = PEERS,
+    daemons: int = 1,
     tell: Callable[[str], None],
 ) -> PeerFigures:
     """Start everybody once, and let them take turns."""
     harness = Harness(folder, ordering)
     with contextlib.ExitStack() as stack:
         guardian = stack.enter_context(open_guardian())
-        peers: dict[str, Any] = {}
+        started: dict[str, Any] = {}
         versions, left_out = {}, {}
-        for name in (*PEERS, PLAIT):
+        for name in (*peers, PLAIT):
             tell(f"starting {name}")
             try:
-                peer = stack.enter_context(harness.started(name, guardian))
+                peer = stack.enter_context(harness.started(name, daemons, guardian))
                 versions[name] = str(peer.version())
             except Exception as error:  # whatever a foreign class does without its programs
                 if name == PLAIT:
                     raise
                 left_out[name] = f"{type(error).__name__}: {error}"
             else:
-                peers[name] = peer
+                started[name] = peer
         rows: dict[str, dict[str, list[Row]]] = {
-            scenario: {name: [] for name in peers} for scenario in scenarios
+            scenario: {name: [] for name in started} for scenario in scenarios
         }
         for number in range(rounds):
             for scenario in scenarios:
-                for name, peer in peers.items():
+                for name, peer in started.items():
                     tell(f"round {number + 1} of {rounds}: {scenario}, {name}")
                     rows[scenario][name].append(harness.run(peer, scenario, seconds, subscribers))
-    return PeerFigures(versions=versions, left_out=left_out, rows=rows)
+    return PeerFigures(
+        versions=versions, left_out=left_out, rows=rows, wanted=peers, daemons=daemons
+    )

@@ -49,7 +49,7 @@ def _table(trials: list[Trials], workload: Workload) -> Iterator[str]:
         yield (
             f"{one.system.title:<{_WIDTH}}{median.messages_per_s:>9,.0f}"
             f"{median.deliveries_per_s:>11,.0f}{median.p50_ms:>8.2f}{median.p99_ms:>8.2f}"
-            f"{cpu:>21}{_others(max(each.others_percent for each in one.outcomes)):>9}"
+            f"{cpu:>21}{others_text(max(each.others_percent for each in one.outcomes)):>9}"
         )
         missing = sum(outcome.missing for outcome in one.outcomes)
         if missing:
@@ -87,13 +87,13 @@ def _peers(peers: PeerFigures) -> Iterator[str]:
                 f"{peer:<{_WIDTH}}{peers.messages_per_s(scenario, peer):>9,.0f}"
                 f"{'':>11}{peers.latency_ms(scenario, peer):>8.2f}"
                 f"{peers.latency_ms(scenario, peer, 'p99'):>8.2f}{'':>21}"
-                f"{_others(peers.others_percent(scenario, peer)):>9}"
+                f"{others_text(peers.others_percent(scenario, peer)):>9}"
             )
     for peer, reason in peers.left_out.items():
         yield f"{peer} is left out: {reason}"
 
 
-def _others(percent: float) -> str:
+def others_text(percent: float) -> str:
     """How much of the machine other programs used at most; marked if that is too much."""
     return f"{percent:.0f} %{'!' if percent > NOISE_PERCENT else ' '}"
 

@@ -18,7 +18,7 @@ import trio
 
 from scripts.bench.board import Board, now_ns
 from scripts.bench.crew import Crew, open_crew
-from scripts.bench.load import read_latencies_ns
+from scripts.bench.load import count_disagreeing, read_words
 from scripts.bench.members import BOARD_FILE, Part
 from scripts.bench.workloads import Workload
 from scripts.launcher import BrokerPlan, launch
@@ -50,6 +50,8 @@ class System:
     """In a line, publishers at its first; without any it is a relay."""
     is_spread: bool = False
     """Whether every broker has the same number of subscribers, or the last one all."""
+    publishes_everywhere: bool = False
+    """Whether every broker has the same number of publishers, or the first one all."""
     is_bare: bool = False
     """Whether its clients do no more than the relay's, or are those of the client library."""
     ordering: str = DEFAULT_ORDERING
@@ -98,6 +100,8 @@ class Outcome:
     """Processor time of all clients per delivery."""
     missing: int
     """Publications that somebody should have received and has not."""
+    disagreeing: int
+    """Pairs of subscribers that got what both of them got in different orders."""
     others_percent: float
     """How much of the machine other programs used in the meantime."""
 
@@ -108,7 +112,8 @@ class Service:
 
     kind: str
     """What its clients are called in `members.ROLES`."""
-    publishers_at: str
+    publishers_at: Sequence[str]
+    """Publisher after publisher, by turns."""
     subscribers_at: Sequence[str]
     """Subscriber after subscriber, by turns."""
     pids: Sequence[int]
@@ -132,7 +137,10 @@ async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
             brokers = [f"b{number}" for number in range(system.brokers)]
             yield Service(
                 kind="bare_broker" if system.is_bare else "broker",
-                publishers_at=overlay.address_of(brokers[0]),
+                publishers_at=[
+                    overlay.address_of(broker)
+                    for broker in (brokers if system.publishes_everywhere else brokers[:1])
+                ],
                 subscribers_at=[
                     overlay.address_of(brokers[system.broker_of(subscriber)])
                     for subscriber in range(system.brokers if system.is_spread else 1)
@@ -144,7 +152,7 @@ async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
             [addresses] = await crew.hire([Part(role=system.name, folder=str(folder))])
             yield Service(
                 kind="relay",
-                publishers_at=addresses["publishers"],
+                publishers_at=[addresses["publishers"]],
                 subscribers_at=[addresses["subscribers"]],
                 pids=crew.pids,
             )
@@ -182,7 +190,7 @@ class _Trial:
                 folder=str(folder),
                 workload=workload,
                 index=index,
-                address=service.publishers_at,
+                address=service.publishers_at[index % len(service.publishers_at)],
             )
             for index in range(workload.publishers)
         ]
@@ -260,6 +268,9 @@ class _Trial:
             system_us=1e6 * system_s / max(1, deliveries),
             clients_us=1e6 * clients_s / max(1, deliveries),
             missing=missing,
+            disagreeing=count_disagreeing(
+                [read_words(part.order_file) for part in self._subscribers]
+            ),
             others_percent=100 * max(0.0, others_s) / elapsed_s / (os.cpu_count() or 1),
         )
 
@@ -267,7 +278,7 @@ class _Trial:
         """Of all subscribers, ascending, without what came while things were warming up."""
         latencies_ns: list[int] = []
         for part in self._subscribers:
-            ones = read_latencies_ns(part.latencies_file)
+            ones = read_words(part.latencies_file)
             latencies_ns += ones[int(WARM_UP_SHARE * len(ones)) :]
         return sorted(latencies_ns)
 

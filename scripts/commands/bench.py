@@ -9,8 +9,10 @@ from scripts.options import examples
 
 MEASUREMENTS: Final = {
     "match": "The matching index, compared with a scan of all subscriptions.",
+    "detection": "The detection of conflicts, and how many publications wait in vain.",
     "audit": "The audit of generated histories: time, memory, growth.",
     "overlay": "Brokers over TCP, compared with a relay that parses nothing.",
+    "order": "The orderings: delays, messages and throughput, beside one another.",
 }
 
 

@@ -11,7 +11,7 @@ import click
 from broker.sim.runs import simulate
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
-from scripts.options import SeedRangeType, examples, json_option
+from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
 from scripts.verdict import print_verdict, raise_if_violated
 
@@ -38,8 +38,9 @@ from scripts.verdict import print_verdict, raise_if_violated
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Crashes that the overlay is made to survive.",
+    help=f"Crashes that the overlay is made to survive; {NOT_SURVIVED}.",
 )
+@detection_option
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Leave run directories in here."
 )
@@ -57,6 +58,7 @@ def command(
     trace: bool,
     ordering: str,
     delta: int,
+    detection: str,
     out: Path | None,
     jobs: int,
     as_json: bool,
@@ -71,7 +73,7 @@ def command(
         raise click.UsageError("Say which runs: either --seeds A:B or --seed N.")
     if trace and seed is None:
         raise click.UsageError("--trace shows one run: --seed N says which.")
-    plan = SweepPlan(ordering=ordering, delta=delta, out=out)
+    plan = SweepPlan(ordering=ordering, delta=delta, detection=detection, out=out)
     if seed is not None:
         _run_one(seed, plan, is_traced=trace, as_json=as_json)
     else:
@@ -80,7 +82,13 @@ def command(
 
 
 def _run_one(seed: int, plan: SweepPlan, *, is_traced: bool, as_json: bool) -> None:
-    run = simulate(seed, ordering=plan.ordering, delta=plan.delta, is_traced=is_traced)
+    run = simulate(
+        seed,
+        ordering=plan.ordering,
+        delta=plan.delta,
+        detection=plan.detection,
+        is_traced=is_traced,
+    )
     place = f"{plan.repeat_command(seed)}, or --out DIRECTORY for the history"
     if plan.out:
         directory = plan.out / f"{plan.ordering}-{seed}"

@@ -2,13 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 import click
 
+from broker.holding import describe_held
 from scripts.async_entry import run_async
 from scripts.errors import EnvironmentFailedError
 from scripts.monitor import survey
@@ -46,7 +47,8 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
 
     Columns: `subs` and `ads` are the subscriptions and advertisements it knows, `pending` those
     that wait for confirmations, `unstable` the publications that it keeps until everybody who is
-    owed them has them, `held` those of them that wait for their turn.
+    owed them has them, `held` those of them that wait for their turn. Of each of these a line
+    below the table says where it is held, behind what, and until which broker has settled it.
     """
     if bool(brokers) == bool(run_directory):
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
@@ -62,6 +64,10 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
         )
     else:
         print_table(COLUMNS, [_row(report) for report in reports])
+        for report in reports:
+            if not isinstance(report, Unreachable):
+                for line in _held_lines(report):
+                    click.echo(line)
     if silent:
         raise EnvironmentFailedError(f"not every broker answers: {who}")
 
@@ -70,6 +76,13 @@ def _as_json(report: StatusReport | Unreachable) -> StatusReport:
     if isinstance(report, Unreachable):
         return {"node": report.name, "state": "unreachable", **attrs.asdict(report)}
     return report
+
+
+def _held_lines(report: StatusReport) -> Iterator[str]:
+    for held in report["held"]:
+        yield f"{report['node']} {describe_held(held)}, {1000 * held['seconds']:.1f} ms so far"
+    if more := report["held_count"] - len(report["held"]):
+        yield f"{report['node']} holds {more} more"
 
 
 def _row(report: StatusReport | Unreachable) -> list[object]:
@@ -88,5 +101,5 @@ def _row(report: StatusReport | Unreachable) -> list[object]:
         report["advertisements"],
         report["operations_pending"],
         report["unstable"],
-        len(report["held"]),
+        report["held_count"],
     ]

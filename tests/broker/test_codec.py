@@ -26,10 +26,11 @@ from broker.messages import (
     NodeKind,
     Place,
     Progress,
+    PublicationId,
     Publish,
     Subscribe,
 )
-from faulttol.neighbourhood import TopologyLink
+from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import NodeId, OperationId, SubscriptionId
 from routing.values import ContentError
 
@@ -41,6 +42,8 @@ counts = st.integers(0, 2**64 - 1)
 links = st.builds(
     TopologyLink, child=names, parent=names, kind=texts, incarnation=counts, address=texts
 )
+lives = st.builds(Life, node=names, incarnation=counts)
+publication_ids = st.builds(PublicationId, publisher=names, incarnation=counts, seq=counts)
 FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     NodeId: names,
     int: counts,
@@ -48,6 +51,8 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     TopologyLink: links,
     tuple[TopologyLink, ...]: st.lists(links, max_size=5).map(tuple),
+    tuple[Life, ...]: st.lists(lives, max_size=5).map(tuple),
+    tuple[PublicationId, ...]: st.lists(publication_ids, max_size=5).map(tuple),
     tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
     tuple[Place, ...]: st.lists(st.builds(Place, names, counts), max_size=40).map(tuple),
     tuple[SubscriptionId, ...]: st.lists(texts, max_size=40).map(tuple),
@@ -176,6 +181,7 @@ HELLO = Hello(
     kind=NodeKind.BROKER,
     incarnation=1,
     address="127.0.0.1:5000",
+    peer="",
     peer_incarnation=0,
     received=0,
 )
@@ -243,8 +249,14 @@ def test_a_field_over_its_limit_is_refused_with_both_figures(message: Message, r
         ([1, "a", 1, 1.0, 0, b"", b""], "Publish.seq: found float, expected int"),
         ([1, "a", 1, 1, 0, "", b""], "Publish.content: found str, expected bytes"),
         ([1, "a", 1, 1, 0, b"", []], "Publish.body: found list, expected bytes"),
-        ([9, [["c", "p", "broker", 1]]], "Neighbourhood.links: 4 fields of TopologyLink, expected"),
-        ([9, [["c", "p", "broker", "1", ""]]], "Neighbourhood.links.incarnation: found str"),
+        (
+            [9, [["c", "p", "broker", 1]], []],
+            "Neighbourhood.links: 4 fields of TopologyLink, expected",
+        ),
+        (
+            [9, [["c", "p", "broker", "1", "", 1, "", 0]], []],
+            "Neighbourhood.links.incarnation: found str",
+        ),
     ],
 )
 def test_a_field_of_another_type_is_refused_by_name(elements: list[Any], reason: str) -> None:

@@ -1,5 +1,6 @@
 """Every message in every state: what is legal is taken in, what is not closes that link alone."""
 
+import attrs
 import pytest
 
 from broker.core import BrokerCore
@@ -11,6 +12,7 @@ from broker.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
     Advertise,
+    Attach,
     Confirm,
     Defer,
     Goodbye,
@@ -34,11 +36,13 @@ from broker.messages import (
     StatusReply,
     StatusRequest,
     Subscribe,
+    Summon,
     Unadvertise,
     Unsubscribe,
     Welcome,
+    Withdraw,
 )
-from faulttol.neighbourhood import TopologyLink
+from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 LINK = LinkId(1)
@@ -53,6 +57,7 @@ def hello(kind: NodeKind) -> Hello:
         kind=kind,
         incarnation=1,
         address="peer",
+        peer="",
         peer_incarnation=0,
         received=0,
     )
@@ -65,6 +70,7 @@ def welcome() -> Welcome:
         ordering="fifo",
         policy="filter",
         delta=1,
+        detection="fast",
         resumed=False,
         received=0,
     )
@@ -112,6 +118,9 @@ SAMPLES: tuple[Message, ...] = (
     Progress(0, 0),
     StatusRequest(),
     StatusReply(report=b"{}"),
+    Summon(failed=(), address=""),
+    Attach(advertisements=0, subscriptions=0, received=0, sent=0, links=(), seen=(), stable=()),
+    Withdraw(operation=OPERATION, client=NodeId("other")),
 )
 
 
@@ -124,6 +133,8 @@ def broker_in(state: LinkState) -> BrokerCore:
     match state:
         case LinkState.TO_PARENT:
             core.step(0.0, MessagesReceived(LINK, [welcome()]))
+        case LinkState.TO_ORPHAN:
+            add_orphan(core)
         case LinkState.TO_CHILD:
             joining = join(PEER, "here", "broker", 0)
             core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.BROKER), joining]))
@@ -140,6 +151,18 @@ def broker_in(state: LinkState) -> BrokerCore:
         case LinkState.TO_MONITOR:
             core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.MONITOR)]))
     return core
+
+
+def add_orphan(core: BrokerCore) -> None:
+    """Let the link lead to a broker whose parent, a child of this one, has failed."""
+    failed, link = NodeId("failed"), LinkId(2)
+    core.step(0.0, LinkOpened(link))
+    greeting = attrs.evolve(hello(NodeKind.BROKER), node=failed, address="failed")
+    behind = attrs.evolve(join(PEER, "failed", "broker", 1), operation=OperationId("failed#1.8"))
+    joining = join(failed, "here", "broker", 0)
+    core.step(0.0, MessagesReceived(link, [greeting, joining, behind]))
+    orphan = attrs.evolve(hello(NodeKind.BROKER), failed=(Life(failed, 1),))
+    core.step(0.0, MessagesReceived(LINK, [orphan]))
 
 
 def closing(effects: list[Effect]) -> CloseLink | None:
@@ -212,6 +235,7 @@ def test_a_greeting_in_another_version_is_refused() -> None:
         kind=NodeKind.CLIENT,
         incarnation=1,
         address="",
+        peer="",
         peer_incarnation=0,
         received=0,
     )
@@ -230,6 +254,7 @@ def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
         kind=NodeKind.CLIENT,
         incarnation=1,
         address="",
+        peer="",
         peer_incarnation=0,
         received=0,
     )

@@ -5,7 +5,8 @@ import pytest
 from broker.messages import Message
 from broker.neighbours import Neighbour
 from broker.publications import Publications
-from routing.conflicts import Conflicts
+from routing.conflicts import DETECTIONS, Conflicts
+from routing.ids import NodeId
 from tests.conversation import Client, Conversation
 
 MS = 0.001
@@ -82,6 +83,29 @@ def test_what_cannot_conflict_costs_nothing() -> None:
     assert carried[0] == carried[1]
 
 
+def test_exact_detection_is_the_overlays_choice_and_spares_a_wait_in_vain() -> None:
+    """Q's publications are for s or for t, and never for both; b joins without a choice."""
+    held = {}
+    for detection in DETECTIONS:
+        overlay = Conversation(detection=detection)
+        overlay.brokers("a")
+        overlay.world.add_broker(NodeId("b"), NodeId("a"))
+        overlay.settle()
+        p, q = overlay.client("p", at="b"), overlay.client("q", at="a")
+        p.advertises("x = 0")
+        q.advertises("x > 0")
+        s, t = overlay.client("s", at="a"), overlay.client("t", at="b")
+        s.subscribes("x IN (0, 1)")
+        t.subscribes("x IN (0, 2)")
+        overlay.settle()
+        p.publishes(x=0)
+        overlay.settle(1.2 * MS)
+        status = overlay.broker("b").status()
+        held[status["detection"]] = len(status["held"])
+
+    assert held == {"fast": 1, "exact": 0}
+
+
 def test_unordered_publications_and_subscriptions_do_not_wait() -> None:
     overlay = two_that_race("pairwise")
     p = overlay.world.nodes["p"].core  # type: ignore[index]
@@ -90,6 +114,57 @@ def test_unordered_publications_and_subscriptions_do_not_wait() -> None:
     overlay.settle(1.5 * MS)
 
     assert overlay.broker("c").status()["held"] == []
+
+
+def a_publication_is_held_at_c() -> tuple[Conversation, Client, Client, Client]:
+    """P's first is on its way from c to b, and held; p and r may publish more, for u and w."""
+    overlay = Conversation(ordering="pairwise")
+    overlay.brokers("a", b="a", c="b")
+    p, r, q = (overlay.client(name, at=at) for name, at in (("p", "c"), ("r", "c"), ("q", "a")))
+    p.advertises("TRUE")
+    r.advertises("TRUE")
+    q.advertises("topic = 'held'")
+    s, t = overlay.client("s", at="a"), overlay.client("t", at="c")
+    u, w = overlay.client("u", at="c"), overlay.client("w", at="a")
+    for client in (s, t):
+        client.subscribes("topic = 'held'")
+    for client in (u, w):
+        client.subscribes("topic = 'free'")
+    overlay.settle()
+    p.publishes(topic="held")
+    overlay.settle(1.2 * MS)
+    assert [held["publisher"] for held in overlay.broker("c").status()["held"]] == ["p"]
+    return overlay, p, r, u
+
+
+def test_an_unordered_publication_does_not_wait_behind_others() -> None:
+    overlay, _, r, _ = a_publication_is_held_at_c()
+    r.publishes(topic="held", ordered=False)
+    overlay.settle(1.5 * MS)
+
+    assert overlay.broker("c").publications.counters.received == 2
+    assert [held["publisher"] for held in overlay.broker("c").status()["held"]] == ["p"]
+
+
+def test_an_unordered_publication_makes_others_wait_only_if_they_are_its_publishers() -> None:
+    """Duplicates are told by their number, so a publisher's own stay in their order."""
+    overlay, p, r, u = a_publication_is_held_at_c()
+    p.publishes(topic="free", ordered=False)
+    overlay.settle(0.1 * MS)
+    r.publishes(topic="free")
+    overlay.settle()
+
+    assert u.received == ["r:1", "p:2"]
+
+
+def test_an_ordered_one_in_its_place_does_make_others_wait() -> None:
+    overlay, p, r, u = a_publication_is_held_at_c()
+    p.publishes(topic="free")
+    overlay.settle(0.1 * MS)
+    r.publishes(topic="free")
+    overlay.settle()
+
+    assert u.received == ["p:2", "r:1"]
 
 
 def test_a_subscription_that_is_unknown_below_counts_too() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from broker.holding import describe_held
 from tests.conversation import Conversation
 
 MS = 0.001
@@ -68,10 +69,28 @@ def test_a_publication_is_held_before_a_client_and_says_for_whom(ordering: str) 
     brokers.overlay.settle(1.5 * MS)
 
     [held] = brokers.overlay.broker("a").status()["held"]
-    assert (held["publisher"], held["number"], held["client"]) == ("p", 1, "s")
-    assert held["waits_for"] == "b"
+    assert describe_held(held) == "holds p:1 until b has settled it"
+    assert brokers.overlay.broker("a").statistics().held == 1
     assert brokers.overlay.broker("b").status()["held"] == [], "the far side need not wait"
     brokers.finish()
+
+
+def test_what_is_acknowledged_says_what_it_is_behind() -> None:
+    """At b, q:1 is acknowledged and first, and p:1 is not; the whole queue waits for that."""
+    brokers = TwoBrokers("published-whole-queue").play({0: "pq"})
+    brokers.overlay.settle(2.5 * MS)
+    q, p = brokers.overlay.broker("b").status()["held"]
+    assert (
+        describe_held(q)
+        == "holds q:1 until a has settled it and behind p:1 (subscribers in common)"
+    )
+    assert describe_held(p) == "holds p:1 behind q:1 (subscribers in common)"
+
+    brokers = TwoBrokers("published").play({0: "pq"})
+    brokers.overlay.settle(2.5 * MS)
+    q, p = brokers.overlay.broker("b").status()["held"]
+    assert describe_held(q) == "holds q:1 until a has settled it"
+    assert describe_held(p) == "holds p:1 behind q:1 (subscribers in common)"
 
 
 @pytest.mark.parametrize("ordering", PUBLISHED)
@@ -247,3 +266,11 @@ def test_an_answer_to_a_call_does_not_overtake_what_is_held(ordering: str) -> No
 
     assert len(s.answered) == answered + 1
     assert s.received == ["p:1"]
+
+
+@pytest.mark.parametrize("ordering", PUBLISHED)
+def test_no_crash_is_survived_whatever_is_asked_for(ordering: str) -> None:
+    overlay = Conversation(ordering=ordering, delta=2)
+    overlay.brokers("a", b="a")
+
+    assert [overlay.broker(name).delta for name in "ab"] == [0, 0]

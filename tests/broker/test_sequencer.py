@@ -2,6 +2,7 @@
 
 import pytest
 
+from broker.holding import describe_held
 from broker.messages import Place
 from broker.places import PlacedPublications
 from tests.conversation import Conversation
@@ -94,7 +95,7 @@ def test_what_came_too_early_is_held_until_its_turn() -> None:
     overlay.settle(2 * MS)
 
     [held] = overlay.broker("a").status()["held"]
-    assert (held["publisher"], held["number"], held["waits_for"]) == ("q", 1, "number 1 of s")
+    assert describe_held(held) == "holds q:1 until what goes before it is here"
     assert is_over(overlay)
     assert s.received == ["p:1", "q:1"]
 
@@ -109,7 +110,7 @@ def test_what_waits_for_the_root_says_so() -> None:
     overlay.settle(1.5 * MS)
 
     [held] = overlay.broker("c").status()["held"]
-    assert (held["publisher"], held["waits_for"]) == ("p", "a place from the root")
+    assert describe_held(held) == "holds p:1 until b has settled it"
     assert is_over(overlay)
 
 

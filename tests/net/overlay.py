@@ -187,6 +187,7 @@ def hello(name: str, *, kind: NodeKind = NodeKind.CLIENT, **changes: Any) -> Hel
         "kind": kind,
         "incarnation": 1,
         "address": "",
+        "peer": "",
         "peer_incarnation": 0,
         "received": 0,
     }

@@ -12,9 +12,9 @@ pytest.importorskip("psutil", reason="only `plait bench` needs it")
 from scripts.bench import overlay, peers
 from scripts.bench.board import Board
 from scripts.bench.figures import Figures, Trials
-from scripts.bench.load import Load, Recorder, read_latencies_ns
+from scripts.bench.load import Load, Recorder, count_disagreeing, read_words
 from scripts.bench.memory import Memory, MemoryFigures, Stage, measure_memory
-from scripts.bench.peers import PLAIT, PeerFigures, measure_peers
+from scripts.bench.peers import PEERS, PLAIT, PeerFigures, measure_peers
 from scripts.bench.relay import end_of_frames, frame, payloads_in
 from scripts.bench.report import report
 from scripts.bench.trials import (
@@ -168,10 +168,16 @@ async def test_a_recorder_tells_publishers_apart_and_keeps_latencies(
         [(_, payload), *_] = await take(Load(board, Workload(name="closed"), index), 1)
         assert len(payload) == PAYLOAD_BYTES
         recorder.note(payload)
-    recorder.save(tmp_path / "latencies")
+    recorder.save(tmp_path / "latencies", tmp_path / "order")
 
     assert board.received[2].tolist() == [1, 2]
-    assert len(read_latencies_ns(tmp_path / "latencies")) == 3
+    assert len(read_words(tmp_path / "latencies")) == 3
+    assert read_words(tmp_path / "order") == [0, 1 << 32, 1 << 32]
+
+
+def test_subscribers_disagree_about_what_both_of_them_got() -> None:
+    assert count_disagreeing([[1, 2, 3], [1, 2, 3], [1, 3], [4, 2]]) == 0
+    assert count_disagreeing([[1, 2, 3], [3, 1, 2], [2, 3]]) == 2
 
 
 def test_frames_are_found_wherever_the_bytes_end() -> None:
@@ -196,6 +202,7 @@ def outcome(rate: float, **changes: float) -> Outcome:
         "system_us": 1.0,
         "clients_us": 3.0,
         "missing": 0,
+        "disagreeing": 0,
         "others_percent": 0.0,
     }
     return Outcome(**{**fields, **changes})  # type: ignore[arg-type]
@@ -234,6 +241,7 @@ FIGURES = Figures(
             }
             for scenario in ("tput", "lat")
         },
+        wanted=PEERS,
     ),
 )
 

@@ -104,7 +104,7 @@ def test_bad_usage(arguments: list[str], words: str) -> None:
 
 
 def test_several_processes_find_what_one_finds() -> None:
-    plan = scripts.sweep.SweepPlan(ordering="fifo", delta=1, out=None)
+    plan = scripts.sweep.SweepPlan(ordering="fifo", delta=1, detection="fast", out=None)
     seeds = range(2 * scripts.sweep.CHUNK_SEEDS)
 
     one, two = ([*scripts.sweep.sweep(seeds, plan, jobs=jobs)] for jobs in (1, 2))

@@ -19,9 +19,13 @@ from broker.sim.small_systems import (
     every_placement,
     survey,
 )
-from routing.conflicts import Conflicts
+from routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
 
 KEEPS_ORDER = pytest.mark.parametrize("ordering", ["pairwise", "sequencer"])
+EVERY_WAY_TO_KEEP_IT = pytest.mark.parametrize(
+    ("ordering", "detection"), [("pairwise", FAST), ("pairwise", EXACT), ("sequencer", FAST)]
+)
+DETECTION = pytest.mark.parametrize("detection", DETECTIONS)
 TREES = pytest.mark.parametrize("tree", [PAIR, LINE, FORK], ids=["pair", "line", "fork"])
 
 
@@ -68,13 +72,13 @@ def test_fifo_fails_and_the_shortest_run_shows_how() -> None:
 
 
 @TREES
-@KEEPS_ORDER
+@EVERY_WAY_TO_KEEP_IT
 @pytest.mark.parametrize("publications", [(1, 1), (2, 1)])
 def test_no_run_fails_wherever_everybody_is(
-    ordering: str, tree: Tree, publications: tuple[int, ...]
+    ordering: str, detection: str, tree: Tree, publications: tuple[int, ...]
 ) -> None:
     systems = every_placement(tree, publications=publications, subscribers=2, wishes=EVERYTHING)
-    found = survey(systems, ordering)
+    found = survey(systems, ordering, detection=detection)
 
     assert found.first_failure is None
     assert found.systems == {2: 12, 3: 54}[len(tree)]
@@ -114,10 +118,11 @@ WISHES_OF_ONE_FILTER = tuple(wish for wish in TWO_OF_THREE if len(wish) == 1)
         pytest.param(TWO_OF_THREE, id="two filters for some"),
     ],
 )
-def test_three_publishers_and_what_only_some_want(wishes: tuple[Wish, ...]) -> None:
+@DETECTION
+def test_three_publishers_and_what_only_some_want(wishes: tuple[Wish, ...], detection: str) -> None:
     systems = every_placement(PAIR, publications=(1, 1, 1), subscribers=2, wishes=wishes)
 
-    assert survey(systems, "pairwise").first_failure is None
+    assert survey(systems, "pairwise", detection=detection).first_failure is None
 
 
 # Places from the root
@@ -234,8 +239,8 @@ def test_as_published_two_subscriptions_of_one_subscriber_go_wrong(ordering: str
 # Operations that race with publications
 
 
-@KEEPS_ORDER
-def test_a_subscription_that_races_with_publications(ordering: str) -> None:
+@EVERY_WAY_TO_KEEP_IT
+def test_a_subscription_that_races_with_publications(ordering: str, detection: str) -> None:
     clients = (
         publisher("p", "c", "p", count=2),
         publisher("q", "a", "q"),
@@ -243,7 +248,24 @@ def test_a_subscription_that_races_with_publications(ordering: str) -> None:
         Client("t", "c", calls=(subscribe("TRUE"),)),
     )
 
-    assert explore(System(LINE, clients), ordering).failures == ()
+    assert explore(System(LINE, clients), ordering, detection=detection).failures == ()
+
+
+@DETECTION
+@pytest.mark.parametrize("first", ["topic = 'p'", "topic = 'q'"])
+@pytest.mark.parametrize("far", ["a", "c"])
+def test_a_second_subscription_of_one_who_has_one(detection: str, first: str, far: str) -> None:
+    """What counts is the subscriber: its second subscription meets what its first one wanted."""
+    near = "c" if far == "a" else "a"
+    second = "topic = 'q'" if first == "topic = 'p'" else "topic = 'p'"
+    clients = (
+        publisher("p", "c", "p"),
+        publisher("q", "a", "q"),
+        subscriber("s", near, "TRUE"),
+        Client("t", far, (subscribe(first),), (subscribe(second),)),
+    )
+
+    assert explore(System(LINE, clients), "pairwise", detection=detection).failures == ()
 
 
 @KEEPS_ORDER
@@ -305,7 +327,7 @@ def test_a_confirmation_that_overtakes_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_publication_that_is_never_released_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Publications, "_tell_settled", lambda self, arrival: None)
+    monkeypatch.setattr(Publications, "tell_settled", lambda self, arrival: None)
     texts = [failure.text for failure in explore(TWO_THAT_RACE, "pairwise").failures]
 
     assert any(text.startswith("loss: t never delivered p#1") for text in texts)

@@ -38,7 +38,7 @@ def test_as_published_nothing_but_the_order_is_violated(ordering: str) -> None:
 
     assert guarantees == {"pairwise"}
     assert [run.leftovers for run in runs if run.leftovers] == []
-    assert 0.02 < wrong / len(runs) < 0.2
+    assert 0.01 < wrong / len(runs) < 0.2
 
 
 def test_a_seed_repeats_exactly() -> None:
@@ -115,13 +115,13 @@ def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forgets_a_hop(patch: pytest.MonkeyPatch) -> None:
-    compute = Publications._compute_route
+    compute = Publications.compute_route
 
     def short(self: Publications, source: Any, content: bytes) -> Any:
         route = compute(self, source, content)
         return NOWHERE if len(route.down) == 2 else route
 
-    patch.setattr(Publications, "_compute_route", short)
+    patch.setattr(Publications, "compute_route", short)
 
 
 def _delivers_what_nobody_asked_for(patch: pytest.MonkeyPatch) -> None:

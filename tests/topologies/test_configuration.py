@@ -125,6 +125,7 @@ RoutingPolicy flooding
 Ordering FIFO
 LoggingLevel light
 Delta 1
+Detection fast
 
 Site site0 Parent none
 Site site1 Parent site0
@@ -158,6 +159,7 @@ Process broker1 Is broker On site1
         ("RoutingPolicy floding", "15: found 'floding', expected flooding, filter, filtering or"),
         ("Ordering TOTL", "10: found 'TOTL', expected NO, NONE, FIFO, PAIRWISE, TOTAL, TNO, "),
         ("LoggingLevel", "13: found end of line, expected full or light"),
+        ("Detection slow", "11: found 'slow', expected fast or exact"),
         ("Delta -1", "7: found '-1', expected a whole number of failures to survive"),
         ("Delta ²", "7: found '²', expected a whole number of failures to survive"),
     ],

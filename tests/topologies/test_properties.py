@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from topologies.configuration import (
     Configuration,
+    Detection,
     LoggingLevel,
     Ordering,
     RoutingPolicy,
@@ -72,6 +73,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
         draw(st.sampled_from(LoggingLevel)),
         draw(NUMBERS),
         {name: f"tcp://localhost:{4000 + len(name)}/{name}" for name in with_url},
+        detection=draw(st.sampled_from(Detection)),
     )
 
 

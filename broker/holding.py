@@ -1,0 +1,106 @@
+"""Why publications are held: behind what, for whose sake, and for how long."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from broker.messages import Publish
+from broker.neighbours import Arrival
+from routing.ids import NodeId
+from routing.orderings import Cause, Ordering
+
+WHY: Final[Mapping[str, str]] = {
+    Cause.PUBLISHER: "same publisher",
+    Cause.SUBSCRIBERS: "subscribers in common",
+}
+
+
+@attrs.define
+class Holds:
+    """How often, and for how long altogether, publications were held for one cause."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+class HoldTimes:
+    """What has been held here and is not any more, by cause."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.by_cause: dict[Cause, Holds] = {cause: Holds() for cause in Cause}
+        self._acknowledged_at: dict[int, float] = {}
+        """When the parent settled what is held behind others since then."""
+
+    def note_acknowledged(self, arrival: Arrival, now: float) -> None:
+        """The parent has settled a publication: from now on it is held behind others, if at all."""
+        self._add(Cause.PARENT, now - arrival.since)
+        self._acknowledged_at[id(arrival)] = now
+
+    def note_released(self, settled: Sequence[Arrival], now: float) -> None:
+        """The parent has settled the first of these; the others were held behind those before."""
+        publishers: set[NodeId] = set()
+        for arrival in settled:
+            blocked_since = self._acknowledged_at.pop(id(arrival), arrival.since)
+            if publishers:
+                is_same = arrival.publisher in publishers
+                self._add(Cause.PUBLISHER if is_same else Cause.SUBSCRIBERS, now - blocked_since)
+            publishers.add(arrival.publisher)
+
+    def _add(self, cause: Cause, seconds: float) -> None:
+        holds = self.by_cause[cause]
+        holds.count += 1
+        holds.seconds += seconds
+
+
+def explain_held(
+    ordering: Ordering[Arrival],
+    waits_for: Callable[[Arrival], str | None],
+    now: float,
+    *,
+    most: int,
+) -> list[dict[str, Any]]:
+    """Say of each of the first that are held where it stands, as JSON.
+
+    `waits_for` is the broker whose acknowledgement it waits for, if it waits for one itself; what
+    is `behind` others cannot be settled before they are, for the cause given with each. What has
+    neither waits for something that is not here yet.
+    """
+    return [
+        {
+            **_name_of(arrival),
+            "seconds": round(now - arrival.since, 6),
+            "waits_for": waits_for(arrival),
+            "behind": [
+                {
+                    **_name_of(blocker),
+                    "cause": cause.value,
+                    "waits_for": waits_for(blocker),
+                }
+                for blocker, cause in ordering.blockers(arrival)
+            ],
+        }
+        for arrival, _ in zip(ordering.held, range(most), strict=False)
+    ]
+
+
+def _name_of(arrival: Arrival) -> dict[str, Any]:
+    assert isinstance(arrival.publication, Publish)
+    return {"publisher": arrival.publisher, "number": arrival.publication.seq}
+
+
+def describe_held(held: Mapping[str, Any]) -> str:
+    """The same of one publication, in words."""
+    reasons = []
+    if held["waits_for"]:
+        reasons.append(f"until {held['waits_for']} has settled it")
+    if held["behind"]:
+        blockers = (
+            f"{blocker['publisher']}:{blocker['number']} ({WHY[blocker['cause']]})"
+            for blocker in held["behind"]
+        )
+        reasons.append(f"behind {', '.join(blockers)}")
+    if not reasons:
+        reasons.append("until what goes before it is here")
+    return f"holds {held['publisher']}:{held['number']} {' and '.join(reasons)}"

@@ -1,0 +1,118 @@
+"""Nodes whose parent has failed, as the hub that will adopt them knows them."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from broker.errors import RemoteProtocolError
+from broker.messages import (
+    Advertise,
+    Attach,
+    Flag,
+    Message,
+    Publish,
+    Subscribe,
+)
+from broker.neighbours import Arrival, Below
+from faulttol.merging import Key
+from routing.ids import AdvertisementId, NodeId, SubscriptionId
+
+LOG_FLAGS = Flag.NOTICE | Flag.ACKNOWLEDGED | Flag.AWAITED
+
+
+@attrs.define(eq=False)
+class Orphan:
+    """One node that offers itself to the hub: first all it has to tell, then whatever it says."""
+
+    neighbour: Below
+    attach: Attach | None = None
+    advertisements: dict[AdvertisementId, Advertise] = attrs.field(factory=dict)
+    subscriptions: dict[SubscriptionId, Subscribe] = attrs.field(factory=dict)
+    received: list[Publish] = attrs.field(factory=list)
+    sent: list[Publish] = attrs.field(factory=list)
+    said: list[Message] = attrs.field(factory=list)
+    """What it said after that; its turn comes when the tree has been re-formed."""
+    seen: dict[NodeId, tuple[int, int]] = attrs.field(factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has told everything that it announced."""
+        attach = self.attach
+        return attach is not None and (
+            len(self.advertisements) == attach.advertisements
+            and len(self.subscriptions) == attach.subscriptions
+            and len(self.received) == attach.received
+            and len(self.sent) == attach.sent
+        )
+
+    def take(self, message: Message) -> None:
+        """Take in the next thing it says."""
+        attach = self.attach
+        if attach is None:
+            if not isinstance(message, Attach):
+                raise RemoteProtocolError(f"{type(message).__name__} before Attach")
+            self.attach = message
+            self.seen = {last.publisher: (last.incarnation, last.seq) for last in message.seen}
+        elif self.is_complete:
+            self.said.append(message)
+        elif isinstance(message, Advertise):
+            self.advertisements[message.advertisement] = message
+        elif isinstance(message, Subscribe):
+            self.subscriptions[message.subscription] = message
+        elif not isinstance(message, Publish):
+            raise RemoteProtocolError(f"{type(message).__name__} amid what was announced")
+        elif len(self.received) < attach.received:
+            self.received.append(message)
+        elif len(self.sent) < attach.sent:
+            self.sent.append(message)
+        else:
+            raise RemoteProtocolError("more publications than were announced")
+
+    def has_seen(self, key: Key) -> bool:
+        """Whether it has seen this publication or a later one of the same publisher."""
+        publisher, *stamp = key
+        return self.seen.get(publisher, (0, 0)) >= tuple(stamp)
+
+
+def key_of(publication: Publish) -> Key:
+    """What identifies a publication."""
+    return publication.publisher, publication.incarnation, publication.seq
+
+
+def without_log_flags(publication: Publish) -> Publish:
+    """A publication as it is sent from hop to hop."""
+    if not publication.flags & LOG_FLAGS:
+        return publication
+    return attrs.evolve(publication, flags=publication.flags & ~LOG_FLAGS, frame=None)
+
+
+def log_of_received(stream: Sequence[Arrival]) -> list[Publish]:
+    """What a node got from above, for `Attach`."""
+    log = []
+    for arrival in stream:
+        if isinstance(arrival.publication, Publish):
+            log.append(arrival.publication)
+        else:
+            assert arrival.settles is not None
+            log.append(_flagged(arrival.settles.publication, Flag.NOTICE))
+    return log
+
+
+def log_of_sent(stream: Sequence[Arrival]) -> list[Publish]:
+    """What a node gave to the broker above, for `Attach`."""
+    log = []
+    for arrival in stream:
+        flag = 0
+        if arrival.waits:
+            flag = Flag.AWAITED
+        elif arrival.has_waited:
+            flag = Flag.ACKNOWLEDGED
+        log.append(_flagged(arrival.publication, flag))
+    return log
+
+
+def _flagged(publication: object, flag: int) -> Publish:
+    assert isinstance(publication, Publish), "only publications go up"
+    if not flag:
+        return publication
+    return attrs.evolve(publication, flags=publication.flags | flag, frame=None)

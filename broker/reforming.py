@@ -1,0 +1,515 @@
+"""Brokers fail: whom this broker believes to have failed, and how the tree closes around the gap.
+
+A failure is noticed when a neighbour's connection is lost and cannot be made again, when it is
+silent for too long, or when somebody says so. From then on nobody here listens to that incarnation
+any more, whatever it may still say: it is *buried*.
+
+The nodes next to a connected set of failed brokers, its *boundary*, agree without a word on one of
+them, the *hub*: the parent of the topmost failed broker, or, if that was the root, the first broker
+of the boundary by name. The others become its children (`Attach`). When everybody has come whom the
+hub knows to stand there, or is known to have failed as well, the hub puts together what is left of
+the publications under way (`broker/reunion.py`), and the tree is whole again.
+
+If more than δ brokers hang together that have failed, somebody may be missing whom nobody here
+knows. Then nothing under way is delivered that might be out of order: both sides forget each other,
+and what is left of the branch joins anew as a whole, wherever it can.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker.effects import CloseLink, Level, OpenLink
+from broker.inputs import LinkId
+from broker.messages import (
+    Attach,
+    GoodbyeCode,
+    Hello,
+    Join,
+    Message,
+    Neighbourhood,
+    NodeKind,
+    Summon,
+    Withdraw,
+)
+from broker.neighbours import Above, Below, Neighbour, is_client
+from broker.orphans import Orphan
+from broker.reunion import Reunion
+from faulttol.neighbourhood import Life, Place
+from routing.ids import NodeId
+
+if TYPE_CHECKING:
+    from broker.core import BrokerCore
+
+PATIENCE_WITH_CLIENTS: Final = 1.25
+PATIENCE: Final = 2.5
+"""Heartbeat timeouts that a hub waits for those who do not come: they have to notice first. For a
+broker longer, because giving it up means taking it for failed."""
+
+
+@attrs.define(eq=False)
+class _Gap:
+    """A failed neighbour of this broker, which is the hub of the re-forming."""
+
+    dead: Neighbour
+    since: float
+    deadline: float
+    deadline_of_clients: float
+    visit_at: float
+    orphans: dict[NodeId, Orphan] = attrs.field(factory=dict)
+    lost: set[NodeId] = attrs.field(factory=set)
+    """Of the boundary, those that will not come."""
+
+
+class Reforming:
+    """The failures that one broker knows of."""
+
+    def __init__(self, core: "BrokerCore") -> None:
+        """Begin with everybody alive."""
+        self._core = core
+        self._gaps: dict[NodeId, _Gap] = {}
+        """By the direction of the failed neighbour."""
+        self._visits: dict[str, Life] = {}
+        """Whom this broker dials, to see whether it lives, and to tell who does not."""
+        self._doubted: list[tuple[LinkId, Hello]] = []
+        """Greetings of clients whose broker has failed, they say."""
+        self._sought: Place | None = None
+        """Where the hub is that has been dialled."""
+        self._awaits_adoption = False
+        """Whether a hub has heard of this branch and has not taken it in yet."""
+        self.reformed = 0
+        self.circles = 0
+
+    # --- who has failed -------------------------------------------------------------------------
+
+    def suspect(self, life: Life, reason: str) -> bool:
+        """Bury a node: whatever it was, it is so no more. Returns whether that was news."""
+        core = self._core
+        if life.node == core.node:
+            if life.incarnation >= core.incarnation:
+                core.fence(f"others take it for failed: {reason}")
+            return False
+        if not core.neighbourhood.bury(life):
+            return False
+        core.outbox.log(Level.WARNING, "suspected", peer=life.node, reason=reason)
+        core.outbox.record("suspected", about=life.node, members=[core.node], millis=0)
+        neighbour = core.neighbours.named(life.node)
+        if neighbour is not None and neighbour.incarnation <= life.incarnation:
+            core.hang_up(neighbour, GoodbyeCode.FENCED, reason)
+        for gap in self._gaps.values():
+            orphan = gap.orphans.pop(life.node, None)
+            if orphan is not None:
+                core.hang_up(orphan.neighbour, GoodbyeCode.FENCED, reason)
+        return True
+
+    def review(self) -> None:
+        """Somebody has failed or has come: find out what is to be done now."""
+        core = self._core
+        parent = core.neighbours.parent
+        if parent is not None and self._is_dead(parent) and parent.hop not in self._gaps:
+            if core.is_ready:
+                self._seek_hub(parent)
+            else:
+                core.cut_off("the join point has failed")
+        for child in core.neighbours.children():
+            if self._is_dead(child) and child.hop not in self._gaps:
+                self._open_gap(child)
+        for gap in list(self._gaps.values()):
+            self._close_gap_if_possible(gap)
+        self._answer_doubted()
+
+    def _is_dead(self, neighbour: Neighbour) -> bool:
+        life = Life(neighbour.node, neighbour.incarnation)
+        return self._core.neighbourhood.has_failed(life)
+
+    @property
+    def is_seeking(self) -> bool:
+        """Whether the parent has failed and nobody has taken its place yet."""
+        parent = self._core.neighbours.parent
+        return parent is not None and parent.link is None and self._is_dead(parent)
+
+    @property
+    def who_has_failed(self) -> tuple[Life, ...]:
+        """What a hub is told that is to take the parent's place, until it has."""
+        known = self._core.neighbourhood
+        return known.buried if self.is_seeking or self._awaits_adoption else ()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is a gap, above or below."""
+        return bool(self._gaps) or self.is_seeking or self._awaits_adoption
+
+    def describe(self) -> list[str]:
+        """What is being waited for, in words."""
+        texts = [
+            f"{gap.dead.node} has failed, {', '.join(missing)} to come"
+            for gap in self._gaps.values()
+            if (missing := self._missing(gap))
+        ]
+        if self.is_seeking:
+            texts.append("its parent has failed")
+        return texts
+
+    # --- as an orphan ---------------------------------------------------------------------------
+
+    def _seek_hub(self, parent: Above) -> None:
+        core = self._core
+        region = core.neighbourhood.failed_region(parent.node)
+        hub = core.neighbourhood.hub(region) if len(region) <= core.delta else None
+        if hub is None:
+            core.cut_off(f"{len(region)} brokers failed, δ is {core.delta}")
+        elif hub == core.node:
+            self._open_gap(parent)
+        else:
+            place = core.neighbourhood.place_of(hub)
+            assert place is not None
+            if self._sought != place:
+                self._sought = place
+                core.dial_parent(place.address)
+
+    def on_dial_failed(self, address: str, reason: str) -> None:
+        """Nobody answers at the address of the parent, or of the hub that is to take its place."""
+        core = self._core
+        parent = core.neighbours.parent
+        assert parent is not None
+        if not self._is_dead(parent):
+            self.suspect(Life(parent.node, parent.incarnation), reason)
+        else:
+            for life in core.neighbourhood.lives_at(address):
+                self.suspect(life, reason)
+        self.review()
+
+    def on_stranded(self) -> None:
+        """Who was to be the hub is not in the tree itself: somebody else is."""
+        core = self._core
+        if self._sought is not None:
+            for life in core.neighbourhood.lives_at(self._sought.address):
+                core.neighbourhood.remove(life.node)
+            self._sought = None
+            self.review()
+
+    def attach(self, parent: Above) -> None:
+        """A hub has answered and waits for everything that passed between the old parent and us."""
+        core = self._core
+        assert parent.link is not None
+        self._awaits_adoption = True
+        self._sought = None
+        core.neighbourhood.add(core.new_own_link(parent))
+        advertisements, subscriptions = core.interests.claims_above()
+        received, sent = core.publications.begin_anew_above(parent)
+        attach = Attach(
+            advertisements=len(advertisements),
+            subscriptions=len(subscriptions),
+            received=len(received),
+            sent=len(sent),
+            links=core.neighbourhood.for_newcomer(brokers_only=False),
+            seen=core.publications.last_seen,
+            stable=core.publications.lately_stable,
+        )
+        messages: list[Message] = [attach, *advertisements, *subscriptions, *received, *sent]
+        for message in messages:
+            core.outbox.send(parent.link, message)
+        core.requests.send_again(parent)
+        self.tell_neighbourhood_to(parent)
+        core.outbox.log(Level.INFO, "attached", hub=parent.node, sent=len(sent))
+
+    # --- as the hub -----------------------------------------------------------------------------
+
+    def _open_gap(self, dead: Neighbour) -> None:
+        core = self._core
+        now = core.now
+        self._gaps[dead.hop] = _Gap(
+            dead,
+            since=now,
+            deadline=now + PATIENCE * core.limits.heartbeat_timeout_s,
+            deadline_of_clients=now + PATIENCE_WITH_CLIENTS * core.limits.heartbeat_timeout_s,
+            visit_at=now + core.limits.redial_first_s,
+        )
+
+    def _region(self, gap: _Gap) -> list[NodeId]:
+        return self._core.neighbourhood.failed_region(gap.dead.node)
+
+    def _missing(self, gap: _Gap) -> list[NodeId]:
+        """Who stands next to the gap and has not come yet."""
+        around = dict.fromkeys(self._core.neighbourhood.boundary(self._region(gap)))
+        around |= dict.fromkeys(gap.orphans)
+        return [
+            node
+            for node in around
+            if node != self._core.node
+            and node not in gap.lost
+            and not (node in gap.orphans and gap.orphans[node].is_complete)
+        ]
+
+    def _gap_of(self, node: NodeId, incarnation: int) -> _Gap | None:
+        place = self._core.neighbourhood.place_of(node)
+        if place is None or place.incarnation != incarnation:
+            return None
+        for gap in self._gaps.values():
+            if node not in gap.lost and node in self._core.neighbourhood.boundary(
+                self._region(gap)
+            ):
+                return gap
+        return None
+
+    def on_hello(self, link: LinkId, hello: Hello) -> bool:
+        """Someone asks to be adopted. Returns whether it is; None of this is for newcomers."""
+        core = self._core
+        if hello.kind is NodeKind.CLIENT:
+            unknown = [life for life in hello.failed if not core.neighbourhood.has_failed(life)]
+            for life in unknown:
+                self._visit(life)
+            if any(life in self._visits.values() for life in unknown):
+                self._doubted.append((link, hello))
+                return True
+        else:
+            for life in hello.failed:
+                self.suspect(life, f"so says {hello.node}")
+            self.review()
+        return False
+
+    def receive_orphan(self, link: LinkId, hello: Hello) -> Below | None:
+        """Take in an orphan, if it is one of ours."""
+        gap = self._gap_of(hello.node, hello.incarnation)
+        if gap is None:
+            return None
+        neighbour = Below(
+            node=hello.node,
+            incarnation=hello.incarnation,
+            link=link,
+            kind=hello.kind,
+            address=hello.address,
+        )
+        gap.orphans[hello.node] = Orphan(neighbour)
+        return neighbour
+
+    def give_up_on(self, node: NodeId) -> None:
+        """Somebody who stood next to a gap has begun anew, and brings nothing along."""
+        for gap in self._gaps.values():
+            if node in self._core.neighbourhood.boundary(self._region(gap)):
+                gap.lost.add(node)
+                gap.orphans.pop(node, None)
+
+    def on_orphan_message(self, neighbour: Below, message: Message) -> None:
+        """An orphan tells what it knows."""
+        for gap in self._gaps.values():
+            orphan = gap.orphans.get(neighbour.node)
+            if orphan is not None and orphan.neighbour is neighbour:
+                was_complete = orphan.is_complete
+                orphan.take(message)
+                if self._learn_who_moved(orphan, message) or orphan.is_complete != was_complete:
+                    self._close_gap_if_possible(gap)
+                return
+
+    def _learn_who_moved(self, orphan: Orphan, message: Message) -> bool:
+        """Who has joined an orphan in the meantime is not waited for."""
+        match message:
+            case Attach(links=links) | Neighbourhood(links=links):
+                others = [link for link in links if link.child != orphan.neighbour.node]
+                return self._core.neighbourhood.add_all(others)
+            case Join(link=link):
+                return self._core.neighbourhood.add(link)
+        return False
+
+    def on_orphan_lost(self, neighbour: Below) -> None:
+        """The connection of an orphan is gone; it will come again, or somebody will miss it."""
+        for gap in self._gaps.values():
+            orphan = gap.orphans.get(neighbour.node)
+            if orphan is not None and orphan.neighbour is neighbour:
+                del gap.orphans[neighbour.node]
+                gap.visit_at = self._core.now + self._core.limits.redial_first_s
+
+    def _close_gap_if_possible(self, gap: _Gap) -> None:
+        core = self._core
+        region = self._region(gap)
+        if len(region) > core.delta:
+            self._abandon(gap, f"{len(region)} brokers failed, δ is {core.delta}")
+        elif not self._missing(gap):
+            self._close(gap, region)
+
+    def _abandon(self, gap: _Gap, reason: str) -> None:
+        """Too many have failed: nobody is adopted, and those who ask are to join anew."""
+        core = self._core
+        del self._gaps[gap.dead.hop]
+        for orphan in gap.orphans.values():
+            core.hang_up(orphan.neighbour, GoodbyeCode.LEFT, reason)
+        if isinstance(gap.dead, Above):
+            core.cut_off(reason)
+        else:
+            core.drop(gap.dead, reason)
+
+    def _close(self, gap: _Gap, region: list[NodeId]) -> None:
+        """Everybody is there: the tree becomes whole."""
+        core = self._core
+        dead = gap.dead
+        del self._gaps[dead.hop]
+        orphans = [gap.orphans[name] for name in sorted(gap.orphans)]
+        core.take_out_of_tree(dead)
+        for orphan in orphans:
+            if isinstance(dead, Below):
+                orphan.neighbour.adopted_from = dead.lane
+            core.take_into_tree(orphan.neighbour)
+            assert orphan.attach is not None
+            core.neighbourhood.add_all(orphan.attach.links)
+        core.neighbourhood.close(region)
+        adoption = core.interests.adopt(dead, orphans)
+        self.tell_neighbourhood(None)
+        reunion = Reunion(
+            core.publications,
+            dead,
+            orphans,
+            unfinished=adoption.unfinished_subscriptions,
+            now=core.now,
+        )
+        self.circles += reunion.run()
+        core.interests.draw_towards(adoption.unfinished_advertisements, core.now)
+        core.requests.redirect(
+            dead, lambda request: core.interests.targets_among(orphans, request), core.now
+        )
+        core.interests.withdraw_unclaimed(adoption, core.now)
+        for node in sorted(gap.lost):
+            withdraw = Withdraw(operation=core.requests.new_operation(), client=node)
+            core.interests.on_withdraw(None, withdraw, core.now)
+        self.reformed += 1
+        members = [orphan.neighbour.node for orphan in orphans]
+        millis = round(1000 * (core.now - gap.since), 3)
+        core.outbox.log(Level.WARNING, "re-formed", around=dead.node, members=", ".join(members))
+        core.outbox.record(
+            "reformed", about=dead.node, members=[core.node, *members], millis=millis
+        )
+        for orphan in orphans:
+            for message in orphan.said:
+                core.hear(orphan.neighbour, message)
+
+    # --- telling others -------------------------------------------------------------------------
+
+    def on_neighbourhood(self, source: Neighbour, told: Neighbourhood) -> None:
+        """A neighbour tells how the tree looks around it."""
+        core = self._core
+        is_adopted = self._awaits_adoption and isinstance(source, Above)
+        if is_adopted:
+            self._awaits_adoption = False
+        suspected = [self.suspect(life, f"so says {source.node}") for life in told.closed]
+        news = core.neighbourhood.add_all(told.links) or any(suspected) or is_adopted
+        concerned = {node for gap in self._gaps.values() for node in self._region(gap)}
+        if self.is_seeking and core.neighbours.parent is not None:
+            concerned.update(core.neighbourhood.failed_region(core.neighbours.parent.node))
+        closed = [life.node for life in told.closed if life.node not in concerned]
+        if core.neighbourhood.close(closed) or news:
+            self.tell_neighbourhood(source)
+        self.review()
+
+    def tell_neighbourhood(self, source: Neighbour | None) -> None:
+        """Tell every neighbour but one how the tree looks from here."""
+        core = self._core
+        for neighbour in core.neighbours.others(source):
+            self.tell_neighbourhood_to(neighbour)
+
+    def tell_neighbourhood_to(self, neighbour: Neighbour) -> None:
+        """Tell one neighbour; who is absent is told when it comes back."""
+        known = self._core.neighbourhood
+        links = known.for_newcomer(brokers_only=is_client(neighbour))
+        if neighbour.link is not None:
+            self._core.outbox.send(neighbour.link, Neighbourhood(links=links, closed=known.closed))
+
+    def visit_child(self, child: Below) -> None:
+        """The connection to a child is lost: see whether it lives."""
+        if child.kind is NodeKind.BROKER and child.address:
+            self._visit(Life(child.node, child.incarnation))
+
+    def _visit(self, life: Life) -> None:
+        core = self._core
+        place = core.neighbourhood.place_of(life.node)
+        if place is None or place.incarnation != life.incarnation or not place.address:
+            return
+        if place.address not in self._visits:
+            self._visits[place.address] = life
+            core.outbox.add(OpenLink(place.address))
+
+    def is_visit(self, address: str) -> bool:
+        """Whether this broker dialled only to see whether somebody lives there."""
+        return address in self._visits
+
+    def on_visit_failed(self, address: str, reason: str) -> None:
+        """Nobody lives there."""
+        self.suspect(self._visits.pop(address), reason)
+        self.review()
+
+    def on_visit(self, link: LinkId, address: str) -> None:
+        """Somebody lives there, who is told what it may not have noticed."""
+        core = self._core
+        del self._visits[address]
+        core.outbox.send(link, Summon(failed=core.neighbourhood.buried, address=core.address))
+        core.outbox.add(CloseLink(link, GoodbyeCode.LEFT, "no more to say"))
+        self._answer_doubted()
+
+    def on_summon(self, summon: Summon) -> None:
+        """A hub waits for us, perhaps."""
+        for life in summon.failed:
+            self.suspect(life, "so says a hub")
+        self.review()
+        self._core.join_instead(summon.address)
+
+    def _answer_doubted(self) -> None:
+        """Clients that say their broker has failed are answered when that is known."""
+        doubted, self._doubted = self._doubted, []
+        for link, hello in doubted:
+            if any(life in self._visits.values() for life in hello.failed):
+                self._doubted.append((link, hello))
+            else:
+                self._core.greet_again(link, hello)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> float | None:
+        """When something is due."""
+        times = [
+            min(gap.visit_at, gap.deadline, gap.deadline_of_clients) for gap in self._gaps.values()
+        ]
+        return min(times, default=None)
+
+    def on_timer(self) -> None:
+        """Look after those who have not come."""
+        core = self._core
+        for gap in list(self._gaps.values()):
+            if gap.dead.hop not in self._gaps:
+                continue
+            missing = self._missing(gap)
+            if core.now >= gap.deadline_of_clients:
+                gap.deadline_of_clients = gap.deadline
+                for node in missing:
+                    if not self._is_broker(node):
+                        self._lose(gap, node, "did not come to the hub in time")
+                self._close_gap_if_possible(gap)
+            elif core.now >= gap.deadline:
+                self._give_up_waiting(gap, missing)
+            elif core.now >= gap.visit_at:
+                gap.visit_at = core.now + core.limits.redial_last_s
+                for node in missing:
+                    place = core.neighbourhood.place_of(node)
+                    if place is not None and node not in gap.orphans:
+                        self._visit(Life(node, place.incarnation))
+
+    def _give_up_waiting(self, gap: _Gap, missing: list[NodeId]) -> None:
+        core = self._core
+        patience = PATIENCE * core.limits.heartbeat_timeout_s
+        gap.deadline = gap.deadline_of_clients = core.now + patience
+        for node in missing:
+            place = core.neighbourhood.place_of(node)
+            if place is not None and self._is_broker(node):
+                self.suspect(Life(node, place.incarnation), "did not come to the hub")
+            else:
+                self._lose(gap, node, "did not come to the hub")
+        self.review()
+
+    def _lose(self, gap: _Gap, node: NodeId, reason: str) -> None:
+        """Go on without a client."""
+        gap.lost.add(node)
+        orphan = gap.orphans.pop(node, None)
+        if orphan is not None:
+            self._core.hang_up(orphan.neighbour, GoodbyeCode.LEFT, reason)
+
+    def _is_broker(self, node: NodeId) -> bool:
+        place = self._core.neighbourhood.place_of(node)
+        return place is not None and bool(place.address)

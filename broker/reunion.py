@@ -1,0 +1,470 @@
+"""A hub takes the place of brokers that have failed: what happens to the publications under way.
+
+The hub knows what it exchanged with the failed neighbour itself, and its orphans have told what
+they did. `faulttol/merging.py` puts the order together. Here every publication that is not stable
+gets one `Arrival` at the hub, a place in the streams of every orphan that has it, and is sent to
+every orphan that lacks it:
+
+- what is *decided*, the failed brokers had released to somebody: it goes at once to whoever lacks
+  it, in that order. The hub's own other neighbours get it when the hub settles it, by its own rule;
+- what is *undecided* nobody has got from them: it is taken in as if it came only now.
+
+Streams begin anew with what is kept, at both ends, so that counters and confirmations go on.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from broker.codec import decode_content
+from broker.interests import FLOODING
+from broker.messages import Flag, NodeKind, Publish, Settled
+from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, Route
+from broker.orphans import Orphan, key_of, without_log_flags
+from broker.publications import Publications
+from faulttol.merging import Key, Merge, Side, merge
+from routing.ids import NodeId, SubscriptionId
+
+
+@attrs.define(eq=False)
+class _Item:
+    """One publication that is not stable."""
+
+    publication: Publish
+    arrival: Arrival | None = None
+    """At the hub, which has it, or had it before."""
+    origin: Orphan | None = None
+    """The orphan from whose side it comes."""
+    is_own: bool = False
+    """It comes from the hub's own side."""
+    is_awaited: bool = False
+    """Its origin waits until it is settled."""
+    is_acknowledged: bool = False
+    """Its origin waited for that."""
+    is_stable: bool = False
+    """Somebody has heard that everybody has it who was to have it."""
+    is_new: bool = False
+    """The hub has not had it before, or not that it remembers."""
+    number: int = 0
+    """Its place among what the origin sent."""
+    wanted_by: dict[NodeId | None, frozenset[NodeId]] = attrs.field(factory=dict)
+    """The sides that want it, and their ordered subscribers; None is the hub's own side."""
+
+
+class Reunion:
+    """One re-forming, at the hub."""
+
+    def __init__(
+        self,
+        publications: Publications,
+        dead: Neighbour,
+        orphans: Sequence[Orphan],
+        *,
+        unfinished: Iterable[SubscriptionId],
+        now: float,
+    ) -> None:
+        """Put `orphans` in the place of `dead`; `unfinished` subscriptions were on their way."""
+        self._publications = publications
+        self._dead = dead
+        self._orphans = {orphan.neighbour.node: orphan for orphan in orphans}
+        self._unfinished = frozenset(unfinished)
+        self._excluded: frozenset[SubscriptionId] = frozenset()
+        self._now = now
+        self._items: dict[Key, _Item] = {}
+        self._wanted: dict[bytes, dict[NodeId | None, frozenset[NodeId]]] = {}
+        self._adopted: dict[Key, Arrival] = {}
+        self._stable = {
+            (last.publisher, last.incarnation, last.seq)
+            for told in (
+                publications.lately_stable,
+                *(orphan.attach.stable for orphan in orphans if orphan.attach),
+            )
+            for last in told
+        }
+
+    def run(self) -> int:
+        """Do it; returns how many publications could not be put in order."""
+        merged = self._merge()
+        if merged.circles and self._unfinished:
+            # The failed brokers did not know of some subscription yet, and passed it by.
+            self._excluded = self._unfinished
+            merged = self._merge()
+        self._prepare()
+        for key in merged.decided:
+            self._release(self._items[key])
+        for key in merged.undecided:
+            self._take_in(self._items[key])
+        self._finish()
+        return merged.circles
+
+    def _merge(self) -> Merge:
+        self._items.clear()
+        self._wanted.clear()
+        own = self._collect_own()
+        sides = [own, *(self._collect(orphan) for orphan in self._orphans.values())]
+        self._find_lacking(sides)
+        return merge(list(self._items), sides)
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def _item(self, publication: Publish) -> _Item:
+        key = key_of(publication)
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = _Item(publication, is_stable=key in self._stable)
+            item.wanted_by = self._sides_wanting(publication.content)
+        return item
+
+    def _sides_wanting(self, content: bytes) -> dict[NodeId | None, frozenset[NodeId]]:
+        wanted = self._wanted.get(content)
+        if wanted is None:
+            interests = self._publications.interests
+            by_side: dict[NodeId | None, set[NodeId]] = {}
+            subscriptions = interests.subscriptions
+            for name in subscriptions.index.match(decode_content(content)):
+                entry = subscriptions.get(name)
+                if entry is not None and name not in self._excluded:
+                    side = entry.hop if entry.hop in self._orphans else None
+                    by_side.setdefault(side, set())
+                    if entry.ordered:
+                        by_side[side].add(entry.client)
+            if interests.policy == FLOODING:
+                by_side.setdefault(None, set())
+                for node, orphan in self._orphans.items():
+                    if orphan.neighbour.kind is NodeKind.BROKER:
+                        by_side.setdefault(node, set())
+            wanted = {side: frozenset(clients) for side, clients in by_side.items()}
+            self._wanted[content] = wanted
+        return wanted
+
+    def _collect_own(self) -> Side:
+        """What the hub itself exchanged with the failed neighbour."""
+        if isinstance(self._dead, Above):
+            return self._collect_own_from_above(self._dead)
+        dead = self._dead
+        side = Side(decides=True)
+        got, gave, notified = [], [], set()
+        for arrival in dead.received.keep():
+            self._own_item(arrival)
+            got.append(arrival.key)
+        for arrival in dead.sent.keep():
+            if arrival.settles is not None:
+                notified.add(arrival.settles.key)
+                gave.append(arrival.settles.key)
+            else:
+                self._own_item(arrival, is_own=True)
+                gave.append(arrival.key)
+        forgotten = [
+            arrival.key
+            for arrival in dead.received.keep()
+            if arrival.is_told and arrival.key not in notified
+        ]
+        side.got = [key for key in got if key in self._items]
+        side.gave = [key for key in (*forgotten, *gave) if key in self._items]
+        return side
+
+    def _collect_own_from_above(self, dead: Above) -> Side:
+        """The same, at a broker that loses the root and becomes the root."""
+        got, own_settled = [], set()
+        for arrival in dead.received.keep():
+            if arrival.settles is None:
+                self._own_item(arrival)
+                got.append(arrival.key)
+            else:
+                got.append(arrival.settles.key)
+                own_settled.add(arrival.settles.key)
+        # What climbs and what is held, in the order of arrival: held is also what does not climb.
+        held = list(self._publications.ordering.held)
+        gave: list[Arrival] = []
+        for arrival in dead.sent.keep():
+            if arrival in held:
+                while held[0] is not arrival:
+                    gave.append(held.pop(0))
+                held.pop(0)
+            gave.append(arrival)
+        gave += held
+        for arrival in gave:
+            self._own_item(arrival, is_own=True)
+        forgotten = [
+            a.key for a in gave if a.has_waited and not a.waits and a.key not in own_settled
+        ]
+        own_settled.update(forgotten)
+        return Side(
+            got=[key for key in (*forgotten, *got) if key in self._items],
+            own_settled=own_settled,
+            gave=[arrival.key for arrival in gave],
+        )
+
+    def _own_item(self, arrival: Arrival, *, is_own: bool = False) -> None:
+        if arrival.route is not NOWHERE:  # or it is a duplicate of what was there before
+            assert isinstance(arrival.publication, Publish)
+            item = self._item(arrival.publication)
+            item.arrival, item.is_own = arrival, is_own
+
+    def _collect(self, orphan: Orphan) -> Side:
+        """What an orphan has told."""
+        for number, publication in enumerate(orphan.sent, 1):
+            item = self._item(without_log_flags(publication))
+            item.origin = orphan
+            item.number = number
+            item.is_awaited = publication.flags & Flag.AWAITED != 0
+            item.is_acknowledged = publication.flags & Flag.ACKNOWLEDGED != 0
+        notices = {key_of(p) for p in orphan.received if p.flags & Flag.NOTICE}
+        got = [
+            key_of(publication)
+            for publication in orphan.sent
+            if publication.flags & Flag.ACKNOWLEDGED and key_of(publication) not in notices
+        ]
+        own_settled = notices | set(got)
+        for publication in orphan.received:
+            key = key_of(publication)
+            if not publication.flags & Flag.NOTICE:
+                self._item(publication)
+            elif key not in self._items:
+                continue  # it is stable, which only its notice does not know yet
+            got.append(key)
+        return Side(
+            got=got,
+            own_settled=own_settled,
+            gave=[key_of(publication) for publication in orphan.sent],
+        )
+
+    def _find_lacking(self, sides: Sequence[Side]) -> None:
+        for node, side in zip((None, *self._orphans), sides, strict=True):
+            got = set(side.got) - set(side.own_settled)
+            side.subscribers = {
+                key: item.wanted_by[node]
+                for key, item in self._items.items()
+                if node in item.wanted_by
+            }
+            side.lacks = [
+                key
+                for key, item in self._items.items()
+                if node in item.wanted_by and key not in got and self._lacks(node, key, item)
+            ]
+
+    def _lacks(self, node: NodeId | None, key: Key, item: _Item) -> bool:
+        """Whether a side that wants a publication, and has not got it lately, has not got it."""
+        if item.is_stable:
+            return False
+        if node is None:
+            return not item.is_own and item.arrival is None and not self._publications.has_seen(key)
+        orphan = self._orphans[node]
+        if item.origin is orphan and orphan.neighbour.kind is NodeKind.BROKER:
+            return False  # it comes from there; a client may want to hear itself
+        return not orphan.has_seen(key)
+
+    # --- one arrival for each -------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Begin the orphans' streams anew; nothing may become complete before all of it is done."""
+        publications = self._publications
+        for key, item in self._items.items():
+            if item.arrival is None:
+                item.arrival = self._new_arrival(item)
+            arrival = item.arrival
+            arrival.missing += 1  # until `_finish`
+            if item.origin is not None:
+                arrival.source = item.origin.neighbour
+                arrival.number = item.number
+                arrival.is_awaited = item.is_awaited or item.is_acknowledged
+                arrival.is_told = item.is_acknowledged
+            elif arrival.source is self._dead:
+                arrival.source = GONE
+            if isinstance(self._dead, Above):
+                arrival.route = attrs.evolve(arrival.route, climbs=False)
+            self._adopted[key] = arrival
+        for orphan in self._orphans.values():
+            neighbour = orphan.neighbour
+            for publication in orphan.sent:
+                arrival = self._adopted[key_of(publication)]
+                if neighbour.kind is NodeKind.CLIENT:
+                    neighbour.received.append_confirmed(arrival)
+                else:
+                    arrival.missing += 1
+                    neighbour.received.append(arrival)
+            for publication in orphan.received:
+                if publication.flags & Flag.NOTICE:
+                    publications.unstable += 1
+                    neighbour.sent.append(Arrival(Settled(0), 1, source=neighbour, route=NOWHERE))
+                else:
+                    self._note_possession(neighbour, self._adopted[key_of(publication)])
+        self._redirect_held()
+
+    def _new_arrival(self, item: _Item) -> Arrival:
+        """The hub has not seen this one, or not that it remembers."""
+        item.is_new = True
+        source: Below = item.origin.neighbour if item.origin is not None else GONE
+        publications = self._publications
+        publications.unstable += 1
+        return Arrival(
+            item.publication,
+            1,
+            source=source,
+            route=Route(
+                down=(),
+                climbs=False,
+                links=(),
+                is_allowed=True,
+                version=publications.neighbours.version,
+            ),
+            is_urgent=item.publication.flags & Flag.URGENT != 0,
+            since=self._now,
+        )
+
+    @staticmethod
+    def _note_possession(neighbour: Below, arrival: Arrival) -> None:
+        neighbour.sent.append(arrival)
+        arrival.missing += 1
+        arrival.adopted_by += (neighbour,)
+
+    def _redirect_held(self) -> None:
+        """What is held here and was to go to the failed child goes to the orphans that want it."""
+        for arrival in self._publications.ordering.held:
+            if self._dead in arrival.route.down and isinstance(arrival.publication, Publish):
+                self._extend_route(arrival, self._wanting(arrival))
+
+    def _wanting(self, arrival: Arrival) -> list[Below]:
+        assert isinstance(arrival.publication, Publish)
+        wanted_by = self._sides_wanting(arrival.publication.content)
+        return [
+            orphan.neighbour
+            for node, orphan in self._orphans.items()
+            if node in wanted_by
+            and (orphan.neighbour is not arrival.source or orphan.neighbour.kind is NodeKind.CLIENT)
+        ]
+
+    def _extend_route(self, arrival: Arrival, more: Sequence[Below]) -> None:
+        """Send it to these as well, when it is settled."""
+        route = arrival.route
+        down = tuple(neighbour for neighbour in route.down if neighbour is not self._dead)
+        arrival.missing += len(down) + len(more) - len(route.down)
+        down += tuple(more)
+        arrival.route = attrs.evolve(
+            route,
+            down=down,
+            links=tuple(neighbour.link for neighbour in down if neighbour.link is not None),
+        )
+
+    # --- on their way again -----------------------------------------------------------------------
+
+    def _release(self, item: _Item) -> None:
+        """What the failed brokers had released, everybody else gets as well, now."""
+        arrival = item.arrival
+        assert arrival is not None
+        if item.is_stable:
+            self._settle_quietly(arrival)
+            return
+        self._give(arrival)
+        self._tell_who_waits(arrival)
+        if item.is_new:
+            self._admit(item, arrival, is_for_orphans=False)
+        else:
+            self._settle_if_root(arrival)
+
+    def _tell_who_waits(self, arrival: Arrival) -> None:
+        if arrival.is_awaited and not arrival.is_told:
+            self._publications.tell_settled(arrival)
+
+    def _give(self, arrival: Arrival) -> None:
+        """Send it to the orphans that lack it."""
+        assert isinstance(arrival.publication, Publish)
+        key = arrival.key
+        for neighbour in self._wanting(arrival):
+            orphan = self._orphans[neighbour.node]
+            if neighbour in arrival.adopted_by or orphan.has_seen(key):
+                continue
+            self._note_possession(neighbour, arrival)
+            self._publications.send(neighbour, arrival.publication)
+
+    def _take_in(self, item: _Item) -> None:
+        """Nobody has got this one from the failed brokers; the hub decides."""
+        arrival = item.arrival
+        assert arrival is not None
+        if item.is_stable:
+            self._settle_quietly(arrival)
+        elif item.is_new:
+            self._admit(item, arrival, is_for_orphans=True)
+        elif arrival.is_settled:
+            self._give(arrival)
+            self._tell_who_waits(arrival)
+        else:
+            already = [*arrival.adopted_by, *arrival.route.down]
+            self._extend_route(arrival, [n for n in self._wanting(arrival) if n not in already])
+            self._settle_if_root(arrival)
+
+    def _admit(self, item: _Item, arrival: Arrival, *, is_for_orphans: bool) -> None:
+        """Let the hub route and settle a publication that it has not had before."""
+        publications = self._publications
+        publication = item.publication
+        key = key_of(publication)
+        route = publications.compute_route(arrival.source, publication.content)
+        down: Iterable[Below] = route.down
+        climbs = route.climbs
+        if publications.has_seen(key) and None in item.wanted_by:
+            # Its own side wanted it, so that it has had it, before it became stable there.
+            down = [neighbour for neighbour in down if neighbour.node in self._orphans]
+            climbs = False
+        if is_for_orphans:
+            given = arrival.adopted_by
+            down = [
+                neighbour
+                for neighbour in down
+                if neighbour not in given
+                and not (
+                    neighbour.node in self._orphans and self._orphans[neighbour.node].has_seen(key)
+                )
+            ]
+        else:
+            down = [neighbour for neighbour in down if neighbour.node not in self._orphans]
+        down = tuple(down)
+        arrival.missing += len(down)
+        arrival.route = attrs.evolve(
+            route,
+            down=down,
+            climbs=climbs,
+            conflicts=climbs and route.conflicts,
+            conflicts_if_awaited=climbs and route.conflicts_if_awaited,
+            links=tuple(neighbour.link for neighbour in down if neighbour.link is not None),
+        )
+        publications.note_seen(key)
+        if isinstance(self._dead, Above):
+            publications.settle_now(arrival)
+        else:
+            publications.admit(arrival)
+
+    def _settle_quietly(self, arrival: Arrival) -> None:
+        """Everybody has it; it is here for those who have not heard of that."""
+        if not arrival.is_settled:
+            arrival.is_settled = True
+            self._publications.no_longer_missing(arrival)
+
+    def _settle_if_root(self, arrival: Arrival) -> None:
+        """A broker that has become the root waits for nobody, but keeps to the order."""
+        if isinstance(self._dead, Above) and not arrival.is_settled:
+            self._publications.settle_now(arrival)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Nobody waits for the failed neighbour any more; what is complete is complete."""
+        dead = self._dead
+        publications = self._publications
+        if isinstance(dead, Below):
+            for stream in (dead.sent, dead.received):
+                for arrival in stream.keep():
+                    if dead in arrival.route.down and arrival.is_settled:
+                        arrival.route = attrs.evolve(
+                            arrival.route,
+                            down=tuple(n for n in arrival.route.down if n is not dead),
+                        )
+                for arrival in stream.unconfirmed:
+                    publications.no_longer_missing(arrival)
+        else:
+            for arrival in dead.received.keep():
+                if arrival.settles is not None or arrival.route is NOWHERE:
+                    publications.unstable -= 1
+        for arrival in self._adopted.values():
+            publications.no_longer_missing(arrival)
+            if isinstance(dead, Above):
+                publications.complete_at_root(arrival)

@@ -1,0 +1,46 @@
+"""What the benches over TCP have in common: options, and how they go about a terminal."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+seconds_option: Final = click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1),
+    default=4.0,
+    show_default=True,
+    help="Of every trial over TCP.",
+)
+rounds_option: Final = click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Of all that depends on the machine; medians are shown.",
+)
+peers_option: Final = click.option(
+    "--peers",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    help="The folder of a harness for other systems, see above.",
+)
+
+
+@contextlib.contextmanager
+def cleaning_up_when_told_to_stop() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does, which ends every process and removes every file."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def tell_terminal(what: str) -> None:
+    """Let people see that something goes on."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{what}", nl=False, err=True)
