@@ -913,7 +913,6 @@ class BrokerCore:
                 "skipped",
                 publisher=publication.publisher,
                 seq=publication.seq,
-                node=self.node,
                 reason=reason,
             )
         self.interests.forget(parent, self.now)

@@ -549,7 +549,8 @@ class Publications:
             if not arrival.stable:
                 if isinstance(arrival.source, Above):
                     arrival.source = GONE
-                arrival.route = attrs.evolve(arrival.route, climbs=False)
+                if arrival.route.climbs:
+                    arrival.route = attrs.evolve(arrival.route, climbs=False)
                 if not arrival.missing:
                     self._complete(arrival)
         return [arrival for arrival in sent if isinstance(arrival.publication, Publish)]
