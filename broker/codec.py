@@ -350,7 +350,7 @@ def _fields_of(declaration: type[Any]) -> tuple[_Field, ...]:
 def _reader_of(name: str, hint: Any) -> _Reader:
     if get_origin(hint) is tuple:
         element = get_args(hint)[0]
-        read_all = _read_records if attrs.has(element) else _read_path
+        read_all = _read_path if name == "path" else _read_records
         return partial(read_all, _reader_of(name, element))
     if hint is NodeId:
         return _read_name

@@ -33,13 +33,15 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
-from broker.interests import Interests
+from broker.interests import Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState
 from broker.messages import (
     PROTOCOL_VERSION,
+    Acknowledge,
     Advertise,
     Confirm,
+    Defer,
     Goodbye,
     GoodbyeCode,
     Heartbeat,
@@ -49,6 +51,9 @@ from broker.messages import (
     Message,
     Neighbourhood,
     NodeKind,
+    Placed,
+    PlacesReply,
+    PlacesRequest,
     Progress,
     Publish,
     Refuse,
@@ -64,7 +69,9 @@ from broker.messages import (
 )
 from broker.neighbours import Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
+from broker.places import PlacedPublications, Whereabouts
 from broker.publications import Counters, Publications
+from broker.published import PublishedPublications
 from broker.reforming import Reforming
 from broker.requests import Requests
 from faulttol import neighbourhood
@@ -72,7 +79,16 @@ from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError
 from routing.conflicts import DETECTIONS, FAST
 from routing.ids import NodeId, OperationId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS, Cause
+from routing.orderings import (
+    DEFAULT_ORDERING,
+    ORDERINGS,
+    Cause,
+    FilteredSequencer,
+    Published,
+    PublishedProgressive,
+    PublishedWholeQueue,
+)
+from routing.published import OverlapTables
 
 
 @attrs.define
@@ -175,21 +191,23 @@ class BrokerCore:
 
     def _adopt(self, ordering: str, policy: str, delta: int, detection: str) -> None:
         """Take the overlay's settings; a broker that joins takes those of its join point."""
-        self.delta = delta
-        self.detection = detection
         orders = ORDERINGS[ordering]
-        self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=delta)
+        self.delta = delta if orders.survives_crashes else 0
+        self.detection = detection
+        makes_publications, makes_observer = _CARRIED_OUT_BY.get(ordering, (Publications, None))
+        self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=self.delta)
         self.interests = Interests(
             self.node,
             policy=policy,
-            delta=delta,
+            delta=self.delta,
             limits=self.limits,
             neighbours=self.neighbours,
             requests=self.requests,
             detection=detection if orders.waits_for_conflicts else None,
+            observer=None if makes_observer is None else makes_observer(),
             is_root_to_know=orders.settles_at_root,
         )
-        self.publications = Publications(
+        self.publications = makes_publications(
             ordering=orders(),
             limits=self.limits,
             neighbours=self.neighbours,
@@ -520,6 +538,8 @@ class BrokerCore:
                 self.interests.on_withdraw(source, message, self.now)
             case Settled(number):
                 self.publications.on_settled(source, number, self.now)
+            case Acknowledge() | Defer() | PlacesRequest() | PlacesReply() | Placed():
+                self.publications.on_notice(source, message)
             case Refuse(code=code, reason=reason):
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
             case Goodbye():
@@ -1119,6 +1139,16 @@ class BrokerCore:
         self.outbox.log(Level.ERROR, "gave up", reason=reason)
         self._has_stopped = True
         self.outbox.add(Stop(reason))
+
+
+_CARRIED_OUT_BY: Final[dict[str, tuple[type[Publications], type[Observer] | None]]] = {
+    FilteredSequencer.name: (PlacedPublications, Whereabouts),
+    **{
+        ordering.name: (PublishedPublications, OverlapTables)
+        for ordering in (Published, PublishedProgressive, PublishedWholeQueue)
+    },
+}
+"""Orderings that take more than to decide when something is settled, and whom to keep informed."""
 
 
 def _places_in(remembered: Sequence[TopologyLink], node: NodeId) -> list[str]:

@@ -1,6 +1,6 @@
 """Why publications are held: behind what, for whose sake, and for how long."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -55,23 +55,28 @@ class HoldTimes:
 
 
 def explain_held(
-    ordering: Ordering[Arrival], parent: NodeId | None, now: float, *, most: int
+    ordering: Ordering[Arrival],
+    waits_for: Callable[[Arrival], str | None],
+    now: float,
+    *,
+    most: int,
 ) -> list[dict[str, Any]]:
     """Say of each of the first that are held where it stands, as JSON.
 
     `waits_for` is the broker whose acknowledgement it waits for, if it waits for one itself; what
-    is `behind` others cannot be settled before they are, for the cause given with each.
+    is `behind` others cannot be settled before they are, for the cause given with each. What has
+    neither waits for something that is not here yet.
     """
     return [
         {
             **_name_of(arrival),
             "seconds": round(now - arrival.since, 6),
-            "waits_for": parent if arrival.waits else None,
+            "waits_for": waits_for(arrival),
             "behind": [
                 {
                     **_name_of(blocker),
                     "cause": cause.value,
-                    "waits_for": parent if blocker.waits else None,
+                    "waits_for": waits_for(blocker),
                 }
                 for blocker, cause in ordering.blockers(arrival)
             ],
@@ -96,4 +101,6 @@ def describe_held(held: Mapping[str, Any]) -> str:
             for blocker in held["behind"]
         )
         reasons.append(f"behind {', '.join(blockers)}")
+    if not reasons:
+        reasons.append("until what goes before it is here")
     return f"holds {held['publisher']}:{held['number']} {' and '.join(reasons)}"

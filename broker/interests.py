@@ -7,7 +7,7 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -49,6 +49,22 @@ NO_OPERATION: Final = OperationId("")
 """Of what is installed everywhere."""
 
 
+class Observer(Protocol):
+    """Who has to know of every advertisement and subscription, for the sake of an ordering."""
+
+    def add_advertisement(self, entry: Advertisement) -> None:
+        """It is installed now."""
+
+    def remove_advertisement(self, entry: Advertisement) -> None:
+        """It no longer is."""
+
+    def add_subscription(self, entry: Subscription) -> None:
+        """It is installed now."""
+
+    def remove_subscription(self, entry: Subscription) -> None:
+        """It no longer is."""
+
+
 @attrs.frozen
 class Adoption:
     """What comes of orphans' claims."""
@@ -74,6 +90,7 @@ class Interests:
         neighbours: Neighbours,
         requests: Requests,
         detection: str | None,
+        observer: Observer | None,
         is_root_to_know: bool,
     ) -> None:
         """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
@@ -82,6 +99,7 @@ class Interests:
         self.policy = policy
         self.conflicts: Conflicts | None = None
         """Kept up to date only for an ordering that waits for them."""
+        self.observer = observer
         if detection is not None:
             self.conflicts = Conflicts(self.subscriptions.index, detection=detection)
         self._is_told_everywhere = policy == FLOODING or detection == EXACT
@@ -151,11 +169,15 @@ class Interests:
         self.advertisements.add(entry)
         if self.conflicts is not None and entry.hop == UP:
             self.conflicts.add_advertisement(entry)
+        if self.observer is not None:
+            self.observer.add_advertisement(entry)
 
     def _take_out_advertisement(self, entry: Advertisement) -> None:
         self.advertisements.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_advertisement(entry)
+        if self.observer is not None:
+            self.observer.remove_advertisement(entry)
 
     def _prune(self, withdrawn: Advertisement, source: Neighbour, now: float) -> None:
         """Take back the subscriptions that only this advertisement drew towards `source`."""
@@ -239,6 +261,8 @@ class Interests:
         self.subscriptions.add(entry)
         if self.conflicts is not None:
             self.conflicts.add_subscription(entry)
+        if self.observer is not None:
+            self.observer.add_subscription(entry)
 
     def _move_subscription(
         self, known: Subscription, path: tuple[NodeId, ...], hop: NodeId
@@ -247,12 +271,17 @@ class Interests:
         if self.conflicts is not None:
             self.conflicts.remove_subscription(known)
             self.conflicts.add_subscription(entry)
+        if self.observer is not None:
+            self.observer.remove_subscription(known)
+            self.observer.add_subscription(entry)
         return entry
 
     def _take_out_subscription(self, entry: Subscription) -> None:
         self.subscriptions.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_subscription(entry)
+        if self.observer is not None:
+            self.observer.remove_subscription(entry)
 
     def _hops_to_tell(
         self, entry: Subscription, unfinished: Collection[AdvertisementId] = ()

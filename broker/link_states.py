@@ -11,9 +11,11 @@ import enum
 from typing import Final
 
 from broker.messages import (
+    Acknowledge,
     Advertise,
     Attach,
     Confirm,
+    Defer,
     Goodbye,
     Heartbeat,
     Hello,
@@ -21,6 +23,9 @@ from broker.messages import (
     Leave,
     Message,
     Neighbourhood,
+    Placed,
+    PlacesReply,
+    PlacesRequest,
     Progress,
     Publish,
     Refuse,
@@ -52,12 +57,16 @@ _OPERATIONS: Final = frozenset(
     {Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe, Withdraw}
 )
 _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
+_BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
     LinkState.AWAITING_WELCOME: frozenset({Welcome, Goodbye}),
-    LinkState.TO_PARENT: _OPERATIONS | _TRAFFIC | {Neighbourhood, Refuse, Settled},
-    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | {Neighbourhood},
+    LinkState.TO_PARENT: _OPERATIONS
+    | _TRAFFIC
+    | _BETWEEN_BROKERS
+    | {Neighbourhood, PlacesReply, Refuse, Settled},
+    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS | {Neighbourhood, PlacesRequest},
     LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
     # An orphan speaks as a child or a client does, but is heard only when the tree is re-formed.
     LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},

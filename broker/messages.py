@@ -252,6 +252,10 @@ class Flag:
     """Only behind `Attach`: stands for the `Settled` of this publication."""
     ACKNOWLEDGED: Final = 16
     """Only behind `Attach`: the sender waited for it to be settled, and it was."""
+    REQUESTED: Final = 64
+    """Set from hop to hop under `published`: the receiver is to acknowledge it to the sender."""
+    DEFERRED: Final = 128
+    """The same: clients behind the receiver wait until the sender has acknowledged it."""
 
 
 @attrs.define
@@ -290,6 +294,62 @@ class Settled:
     """Of the publication, among those that the child has sent up: 1, 2, 3 ..."""
 
 
+@attrs.frozen(kw_only=True)
+class Acknowledge:
+    """Under `published`: whoever waits for the sender with this publication no longer has to.
+
+    It travels in the stream of publications, behind everything that has to be known before.
+    """
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+
+
+@attrs.frozen(kw_only=True)
+class Defer:
+    """Under `published`: with the publication that comes next, only these subscriptions wait."""
+
+    subscriptions: tuple[SubscriptionId, ...]
+
+
+@attrs.frozen
+class Place:
+    """Where a publication stands in what one subscriber gets."""
+
+    subscriber: NodeId
+    number: int
+    """1, 2, 3 ... per subscriber, without a gap."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacesRequest:
+    """Under `sequencer-filtered`: the root is asked for places for a publication."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    subscribers: tuple[NodeId, ...]
+    """Whoever is to get it."""
+
+
+@attrs.frozen(kw_only=True)
+class PlacesReply:
+    """The answer of the root, to the broker where the publication was published."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    places: tuple[Place, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Placed:
+    """Under `sequencer-filtered`: the publication that comes next has these places beyond here."""
+
+    places: tuple[Place, ...]
+
+
 @attrs.frozen
 class Progress:
     """How far the sender's side has come with the two streams of publications on this link.
@@ -315,6 +375,9 @@ class StatusReply:
     report: bytes
 
 
+Notice = Settled | Acknowledge | PlacesRequest | PlacesReply
+"""What brokers tell each other in the stream of publications, where its place has a meaning."""
+
 Operation = Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe | Withdraw
 
 Message = (
@@ -328,6 +391,11 @@ Message = (
     | Refuse
     | Publish
     | Settled
+    | Acknowledge
+    | Defer
+    | PlacesRequest
+    | PlacesReply
+    | Placed
     | Progress
     | StatusRequest
     | StatusReply
@@ -358,4 +426,9 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     19: Summon,
     20: Attach,
     21: Withdraw,
+    30: Acknowledge,
+    31: Defer,
+    32: PlacesRequest,
+    33: PlacesReply,
+    34: Placed,
 }

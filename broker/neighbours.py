@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import Flag, NodeKind, Publish, Settled
+from broker.messages import Flag, NodeKind, Notice, Publish
 from faulttol.merging import Key
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.conflicts import Conflicts
@@ -130,10 +130,10 @@ NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 
 
 @attrs.define(eq=False)
-class Arrival(Unstable[Publish | Settled]):
+class Arrival(Unstable[Publish | Notice]):
     """A publication at this broker, from its arrival until it is stable.
 
-    A `Settled` travels in the same streams, and is one there for the sake of their counters.
+    A notice travels in the same streams, and is one there for the sake of their counters.
     """
 
     source: Neighbour = attrs.field(kw_only=True)

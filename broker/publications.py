@@ -13,12 +13,14 @@ from broker.codec import decode_content
 from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
 from broker.holding import HoldTimes, explain_held
+from broker.inputs import LinkId
 from broker.interests import FLOODING, Interests
 from broker.limits import Limits
 from broker.messages import (
     Flag,
     Message,
     NodeKind,
+    Notice,
     Progress,
     PublicationId,
     Publish,
@@ -187,17 +189,18 @@ class Publications:
             self.counters.sent += 1
             self._outbox.send(parent.link, _for_parent(arrival))
 
+    def on_notice(self, source: Neighbour, notice: Message) -> None:
+        """A message that only some other ordering has a meaning for."""
+        raise RemoteProtocolError(
+            f"{type(notice).__name__} of {source.node} under ordering {self.ordering.name}"
+        )
+
     def on_settled(self, source: Neighbour, number: int, now: float) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
         arrival = self._awaiting.pop(number, None)
         if arrival is None or not isinstance(source, Above):
             raise RemoteProtocolError(f"publication {number} is settled, which does not wait")
-        self.unstable += 1
-        notice = Arrival(Settled(number), source=source, route=NOWHERE)
-        notice.settles = arrival
-        source.received.append(notice)
-        source.received.advance_confirmed()
-        self._lazy[source.hop] = source
+        self._noticed(source, Settled(number)).settles = arrival
         self.hold_times.note_acknowledged(arrival, now)
         settled = self.ordering.acknowledged(arrival)
         self.hold_times.note_released(settled, now)
@@ -235,16 +238,33 @@ class Publications:
 
     def tell_settled(self, arrival: Arrival) -> None:
         """Tell the child that waits for it; in its stream, after what was settled before."""
-        child = arrival.source
-        assert isinstance(child, Below)
-        self.unstable += 1
         arrival.is_told = True
-        notice = Settled(arrival.number)
-        entry = Arrival(notice, 1, source=child, route=NOWHERE)
-        entry.settles = arrival
-        child.sent.append(entry)
-        if child.link is not None:
-            self._outbox.send(child.link, notice)
+        self._notify(arrival.source, Settled(arrival.number)).settles = arrival
+
+    def _notify(self, neighbour: Neighbour, notice: Notice) -> Arrival:
+        """Tell a broker something in the stream of publications to it."""
+        self.unstable += 1
+        entry = Arrival(notice, source=neighbour, route=NOWHERE)
+        if isinstance(neighbour, Below):
+            entry.missing = 1
+        neighbour.sent.append(entry)
+        if isinstance(neighbour, Above):
+            neighbour.sent.advance_confirmed()
+            self._lazy[UP] = neighbour
+        self.send(neighbour, notice)
+        return entry
+
+    def _noticed(self, source: Neighbour, notice: Notice) -> Arrival:
+        """Take note that a broker has told something in the stream of publications from it."""
+        self.unstable += 1
+        entry = Arrival(notice, source=source, route=NOWHERE)
+        if isinstance(source, Below):
+            entry.missing = 1
+        source.received.append(entry)
+        if isinstance(source, Above):
+            source.received.advance_confirmed()
+            self._lazy[UP] = source
+        return entry
 
     # --- held -------------------------------------------------------------------------------
 
@@ -271,9 +291,12 @@ class Publications:
 
     def describe_held(self, now: float) -> list[dict[str, Any]]:
         """What is held here, for how long, behind what and for whose sake."""
+        return explain_held(self.ordering, self._waits_for, now, most=self._limits.status_held_max)
+
+    def _waits_for(self, arrival: Arrival) -> str | None:
+        """Whose word a publication waits for, if it is not only behind others."""
         parent = self.neighbours.parent
-        name = parent.node if parent else None
-        return explain_held(self.ordering, name, now, most=self._limits.status_held_max)
+        return parent.node if parent is not None and arrival.waits else None
 
     # --- where to ---------------------------------------------------------------------------
 
@@ -437,11 +460,22 @@ class Publications:
         lacking = unreceived(neighbour.sent, received)
         assert neighbour.link is not None
         for arrival in lacking:
-            message = _for_parent(arrival) if isinstance(neighbour, Above) else arrival.publication
-            self._outbox.send(neighbour.link, message)
+            self._send_entry(neighbour.link, neighbour, arrival)
         neighbour.told = (0, 0)  # it may have missed any of it
         self._tell(neighbour)
         return len(lacking)
+
+    def _pass_on(self, neighbour: Neighbour, arrival: Arrival) -> None:
+        """Put a publication into the stream to one neighbour."""
+        neighbour.sent.append(arrival)
+        if neighbour.link is not None:
+            self.counters.sent += 1
+            self._send_entry(neighbour.link, neighbour, arrival)
+
+    def _send_entry(self, link: LinkId, neighbour: Neighbour, arrival: Arrival) -> None:
+        """Send a publication, or what travels with them, as it is meant for this neighbour."""
+        message = _for_parent(arrival) if isinstance(neighbour, Above) else arrival.publication
+        self._outbox.send(link, message)
 
     def no_longer_missing(self, arrival: Arrival) -> None:
         """One confirmation less to wait for."""
@@ -515,7 +549,8 @@ class Publications:
             if not arrival.stable:
                 if isinstance(arrival.source, Above):
                     arrival.source = GONE
-                arrival.route = attrs.evolve(arrival.route, climbs=False)
+                if arrival.route.climbs:
+                    arrival.route = attrs.evolve(arrival.route, climbs=False)
                 if not arrival.missing:
                     self._complete(arrival)
         return [arrival for arrival in sent if isinstance(arrival.publication, Publish)]

@@ -70,7 +70,10 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "fifo": (*_ANY_ORDERING, "fifo"),
         "pairwise": _TOTAL_ORDER,
         "sequencer": _TOTAL_ORDER,
+        "sequencer-filtered": _TOTAL_ORDER,
         "published": _TOTAL_ORDER,
+        "published-progressive": _TOTAL_ORDER,
+        "published-whole-queue": _TOTAL_ORDER,
     }
 )
 """What each ordering guarantees."""

@@ -43,7 +43,16 @@ FORMAT_VERSION: Final = 1
 MANIFEST_NAME: Final = "manifest.json"
 HISTORY_FOLDER: Final = "history"
 
-ORDERINGS: Final = ("none", "fifo", "pairwise", "sequencer", "published")
+ORDERINGS: Final = (
+    "none",
+    "fifo",
+    "pairwise",
+    "sequencer",
+    "sequencer-filtered",
+    "published",
+    "published-progressive",
+    "published-whole-queue",
+)
 """What a manifest may name as the ordering of its run."""
 
 TORN_LINE: Final = "torn last line, left out"

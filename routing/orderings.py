@@ -66,6 +66,8 @@ class Ordering(Protocol[Arrival]):
     """Whether a publication that climbs waits for the parent if it conflicts."""
     settles_at_root: ClassVar[bool]
     """Whether every publication climbs to the root, and is settled nowhere before it was there."""
+    survives_crashes: ClassVar[bool]
+    """Whether others can go on where a broker has failed; if not, δ is 0 whatever is asked for."""
 
     @property
     def held(self) -> Collection[Arrival]:
@@ -89,6 +91,7 @@ class _SettleOnArrival(Generic[Arrival]):
 
     waits_for_conflicts: ClassVar = False
     settles_at_root: ClassVar = False
+    survives_crashes: ClassVar = True
     held: tuple[Arrival, ...] = ()
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
@@ -128,11 +131,81 @@ class Sequencer(_SettleOnArrival[Arrival]):
 
     Every publication climbs to the root, whoever wants it, and comes back down from there, to its
     origin too. All subscribers see parts of one sequence, so it keeps pairwise order; the price is
-    the way to the root for everybody, and a root that handles everything.
+    the way to the root for everybody, and a root that handles everything. Links are FIFO, so the
+    place in the stream is the number, and none is written down.
     """
 
     name: ClassVar = "sequencer"
     settles_at_root: ClassVar = True
+
+
+class _HoldBeforeClients(_SettleOnArrival[Arrival]):
+    """Settle on arrival, where other brokers are concerned; what is held is held before clients.
+
+    When it is let go depends on what brokers tell each other, see `broker/published.py` and
+    `broker/places.py`; here is what is held, and why. Nobody could put that together again for a
+    broker that has crashed.
+    """
+
+    survives_crashes: ClassVar = False
+
+    def __init__(self) -> None:
+        """Begin with nothing held."""
+        self._held: dict[Arrival, dict[NodeId, int]] = {}
+        """In the order of arrival; with its place in what each client gets that it is held for."""
+
+    @property
+    def held(self) -> Collection[Arrival]:  # type: ignore[override]
+        """The publications that somebody here does not have yet, in the order of their arrival."""
+        return self._held
+
+    def hold(self, arrival: Arrival, places: Mapping[NodeId, int]) -> None:
+        """Hold a publication before these clients too; without any, before everybody."""
+        self._held.setdefault(arrival, {}).update(places)
+
+    def let_go(self, arrival: Arrival, client: NodeId) -> None:
+        """One client has it now, or is gone."""
+        places = self._held[arrival]
+        del places[client]
+        if not places:
+            del self._held[arrival]
+
+    def take_out(self, arrival: Arrival) -> None:
+        """Everybody has it now."""
+        self._held.pop(arrival, None)
+
+    def places(self, arrival: Arrival) -> Mapping[NodeId, int]:
+        """Before which clients it is held, and its place in what each of them gets."""
+        return dict(self._held.get(arrival, {}))
+
+    def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
+        """Those that go before it to a client for which it is held."""
+        places = self._held[arrival]
+        return [
+            (other, Cause.PUBLISHER if other.publisher == arrival.publisher else Cause.SUBSCRIBERS)
+            for other, theirs in self._held.items()
+            if other is not arrival
+            and any(self._goes_first(theirs[c], places[c]) for c in places.keys() & theirs.keys())
+        ]
+
+    def _goes_first(self, other: int, place: int) -> bool:
+        return other < place
+
+
+class FilteredSequencer(_HoldBeforeClients[Arrival]):
+    """`sequencer-filtered`: the root numbers everything, for each subscriber apart.
+
+    The broker where something is published asks the root for places, one for each subscriber that
+    matches, and then sends it the shortest way to those, with their places. A subscriber's broker
+    hands over what it gets in the order of its subscriber's places. Those have no gaps: with one
+    number for all, nobody could tell what is late from what was filtered out on the way.
+
+    The root handles no publication, but a request and a reply for each; nothing is sent before the
+    reply is there. A subscriber has to stay at its broker, which knows the place that comes next;
+    so the crash of a broker is not survived.
+    """
+
+    name: ClassVar = "sequencer-filtered"
 
 
 class Pairwise(Generic[Arrival]):
@@ -156,6 +229,7 @@ class Pairwise(Generic[Arrival]):
     name: ClassVar = "pairwise"
     waits_for_conflicts: ClassVar = True
     settles_at_root: ClassVar = False
+    survives_crashes: ClassVar = True
 
     def __init__(self) -> None:
         """Begin with nothing held."""
@@ -282,8 +356,62 @@ def _drop(last: dict[Key, _Held[Arrival]], key: Key, held: _Held[Arrival]) -> No
         del last[key]
 
 
+class Published(_HoldBeforeClients[Arrival]):
+    """`published`: total order as it was published, to compare with. It does not keep the order.
+
+    Each broker passes a publication on at once, to other brokers; what is held back is what goes to
+    a client. It waits there, in a queue, until brokers nearer to where something contrary may come
+    from have acknowledged it (`routing/published.py`), and then what has been acknowledged is
+    handed over sorted by publisher and number (`broker/published.py`).
+
+    Two brokers that hold the same publications would sort them alike. They need not hold the same:
+    a third publication, which comes too late for one of the two queues, is sorted among the others
+    at the one and behind them at the other. `tests/broker/test_published_order.py` has schedules.
+
+    It is meant for runs without faults: the crash of a broker is not survived. A client that may
+    publish and hear, a connection that comes back, subscriptions that change: all of these work,
+    none of them is in the publication.
+    """
+
+    name: ClassVar = "published"
+    is_fast: ClassVar = True
+    """Whether detection stops at the first conflict between two hops, and lets all wait there."""
+    is_progressive: ClassVar = True
+    """Whether the front of a queue is released although what is behind is not acknowledged."""
+
+    def _goes_first(self, other: int, place: int) -> bool:
+        return other < place or not self.is_progressive
+
+
+class PublishedProgressive(Published[Arrival]):
+    """`published-progressive`: without fast detection; every subscription that waits is named."""
+
+    name: ClassVar = "published-progressive"
+    is_fast: ClassVar = False
+
+
+class PublishedWholeQueue(PublishedProgressive[Arrival]):
+    """`published-whole-queue`: the algorithm before it was optimised.
+
+    A queue is released when all that is in it is acknowledged: under steady traffic, never.
+    """
+
+    name: ClassVar = "published-whole-queue"
+    is_progressive: ClassVar = False
+
+
 ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
-    ordering.name: ordering for ordering in (Unordered, Fifo, Pairwise, Sequencer)
+    ordering.name: ordering
+    for ordering in (
+        Unordered,
+        Fifo,
+        Pairwise,
+        Sequencer,
+        FilteredSequencer,
+        Published,
+        PublishedProgressive,
+        PublishedWholeQueue,
+    )
 }
 
 DEFAULT_ORDERING: Final = Pairwise.name

@@ -145,3 +145,7 @@ class SubscriptionTable(_Table[SubscriptionId]):
     def hops(self, content: Content) -> list[NodeId]:
         """List the hops by which some matching subscription lies."""
         return self.index.hops(content)
+
+    def matching(self, content: Content) -> list[Subscription]:
+        """List the subscriptions that match."""
+        return [self._entries[id_] for id_ in self.index.match(content)]

@@ -7,11 +7,9 @@ import attrs
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter, topic_filter
 from routing.filters import Filter
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import ProblemsFoundError
 from topologies.configuration import Configuration
-from topologies.errors import Position, Problem, ScriptError
-from topologies.language import one_of
+from topologies.errors import Problem, ScriptError
 from topologies.reading import parse_script, read_run
 from topologies.script import (
     Advertise,
@@ -43,21 +41,6 @@ class Scenario:
                 f"{', '.join(standbys)}"
             )
         return warnings
-
-    def not_yet(self, ordering: str | None = None) -> list[Problem]:
-        """Return what is right, and not implemented; `ordering` replaces the configuration's."""
-        ordering = ordering or self.configuration.ordering
-        problems = []
-        if ordering not in ORDERINGS:
-            there_is = one_of(tuple(ORDERINGS))
-            problems.append(
-                Problem(
-                    Position(self.name, 0, 0),
-                    f"ordering {ordering}, which is not implemented yet",
-                    f"{there_is}; --ordering {DEFAULT_ORDERING} runs it all the same",
-                )
-            )
-        return problems
 
 
 def load_scenario(

@@ -32,7 +32,10 @@ class Ordering(enum.StrEnum):
     FIFO = "fifo"
     PAIRWISE = "pairwise"
     SEQUENCER = "sequencer"
+    SEQUENCER_FILTERED = "sequencer-filtered"
     PUBLISHED = "published"
+    PUBLISHED_PROGRESSIVE = "published-progressive"
+    PUBLISHED_WHOLE_QUEUE = "published-whole-queue"
 
 
 class Detection(enum.StrEnum):
@@ -66,7 +69,10 @@ ORDERINGS: Final = {
     # the pairwise order under the name it has in the literature on topic-based systems.
     "TNO": Ordering.PAIRWISE,
     "SEQUENCER": Ordering.SEQUENCER,
+    "SEQUENCER-FILTERED": Ordering.SEQUENCER_FILTERED,
     "PUBLISHED": Ordering.PUBLISHED,
+    "PUBLISHED-PROGRESSIVE": Ordering.PUBLISHED_PROGRESSIVE,
+    "PUBLISHED-WHOLE-QUEUE": Ordering.PUBLISHED_WHOLE_QUEUE,
 }
 DETECTIONS: Final = {"fast": Detection.FAST, "exact": Detection.EXACT}
 LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}

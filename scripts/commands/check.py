@@ -32,7 +32,7 @@ def command(configuration: str, script: str | None, as_json: bool) -> None:
         "subscribers": len(overlay.subscribers),
         "commands": len(scenario.script.commands),
     }
-    warnings = [*scenario.warnings, *map(str, scenario.not_yet())]
+    warnings = scenario.warnings
     if as_json:
         click.echo(json.dumps({**counts, "warnings": warnings}, ensure_ascii=False))
         return

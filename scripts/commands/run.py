@@ -17,7 +17,7 @@ from scripts.options import (
     out_option,
 )
 from scripts.run_directory import new_run_directory
-from scripts.scenario import load_scenario, raise_problems
+from scripts.scenario import load_scenario
 from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 
 
@@ -84,7 +84,6 @@ def command(
     if simulate and (hosts is not None or use_urls):
         raise click.UsageError("--simulate runs nothing anywhere: neither --hosts nor --use-urls.")
     scenario = load_scenario(configuration, script, strict=strict)
-    raise_problems(scenario.not_yet(ordering))
     where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
     for warning in scenario.warnings:
         click.echo(f"warning: {warning}", err=True)

@@ -11,7 +11,7 @@ import click
 from broker.sim.runs import simulate
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
-from scripts.options import SeedRangeType, detection_option, examples, json_option
+from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
 from scripts.verdict import print_verdict, raise_if_violated
 
@@ -38,7 +38,7 @@ from scripts.verdict import print_verdict, raise_if_violated
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Crashes that the overlay is made to survive.",
+    help=f"Crashes that the overlay is made to survive; {NOT_SURVIVED}.",
 )
 @detection_option
 @click.option(

@@ -24,6 +24,7 @@ from broker.messages import (
     Message,
     Neighbourhood,
     NodeKind,
+    Place,
     Progress,
     PublicationId,
     Publish,
@@ -53,6 +54,8 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     tuple[Life, ...]: st.lists(lives, max_size=5).map(tuple),
     tuple[PublicationId, ...]: st.lists(publication_ids, max_size=5).map(tuple),
     tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
+    tuple[Place, ...]: st.lists(st.builds(Place, names, counts), max_size=40).map(tuple),
+    tuple[SubscriptionId, ...]: st.lists(texts, max_size=40).map(tuple),
 }
 
 

@@ -76,7 +76,7 @@ def test_subscriptions_are_found_by_content_by_filter_and_by_client() -> None:
 
     assert table.hops({"price": 300}) == ["b1", "b2"]
     assert table.hops({"price": 150}) == ["b1"]
-    assert table.index.match({"price": 300, "symbol": "IBM"}) == ["s/1", "t/1", "s/2"]
+    assert ids(table.matching({"price": 300, "symbol": "IBM"})) == ["s/1", "t/1", "s/2"]
     assert ids(table.overlapping(parse_filter("price < 150"))) == ["s/1", "s/2"]
     assert ids(table.overlapping(parse_filter("TRUE"), excluding=NodeId("b1"))) == ["t/1"]
     assert ids(table.of_client(NodeId("s"))) == ["s/1", "s/2"]

@@ -70,16 +70,6 @@ def test_a_filter_that_cannot_be_read_is_reported_at_its_character(line: str, co
     assert f"x.script:2:{column}: found the end, expected" in result.output
 
 
-def test_what_is_not_implemented_yet_is_a_warning() -> None:
-    result = check(CONFIGURATION + "Ordering PUBLISHED\n")
-
-    assert result.exit_code == 0
-    assert (
-        "warning: x.conf: found ordering published, which is not implemented yet, "
-        "expected none, fifo, pairwise or sequencer; --ordering pairwise runs it all the same\n"
-    ) in result.output
-
-
 def test_a_file_that_is_not_there_is_bad_input() -> None:
     result = CliRunner().invoke(cli, ["check", "no-such.conf"])
 

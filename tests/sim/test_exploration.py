@@ -125,6 +125,117 @@ def test_three_publishers_and_what_only_some_want(wishes: tuple[Wish, ...], dete
     assert survey(systems, "pairwise", detection=detection).first_failure is None
 
 
+# Places from the root
+
+
+@pytest.mark.parametrize(
+    ("tree", "publications"), [(PAIR, (1, 1)), (PAIR, (2, 1)), (FORK, (1, 1))], ids=str
+)
+def test_places_for_each_subscriber_keep_the_order(
+    tree: Tree, publications: tuple[int, ...]
+) -> None:
+    systems = every_placement(tree, publications=publications, subscribers=2, wishes=EVERYTHING)
+
+    assert survey(systems, "sequencer-filtered").first_failure is None
+
+
+def test_no_place_is_lost_when_a_subscription_is_given_up_and_another_follows() -> None:
+    clients = (
+        publisher("p", "b", "p"),
+        publisher("q", "a", "q"),
+        Client("t", "a", (subscribe("TRUE"),), (give_up("t/2"), subscribe("TRUE"))),
+    )
+
+    assert explore(System(PAIR, clients), "sequencer-filtered").failures == ()
+
+
+# The algorithm as published
+
+PUBLISHED = pytest.mark.parametrize(
+    "ordering", ["published", "published-progressive", "published-whole-queue"]
+)
+
+
+@TREES
+@PUBLISHED
+def test_as_published_no_two_publications_go_wrong(ordering: str, tree: Tree) -> None:
+    systems = every_placement(tree, publications=(1, 1), subscribers=2, wishes=EVERYTHING)
+
+    assert survey(systems, ordering).first_failure is None
+
+
+@PUBLISHED
+def test_as_published_three_go_wrong_and_nothing_is_left_held(ordering: str) -> None:
+    systems = every_placement(PAIR, publications=(1, 2), subscribers=2, wishes=EVERYTHING)
+    explored = [explore(system, ordering) for system in systems]
+    failures = [failure.text for found in explored for failure in found.failures]
+
+    assert sum(not found.is_clean for found in explored) == 2
+    assert all("the other way round" in text for text in failures)
+
+
+@pytest.mark.parametrize(
+    ("ordering", "failing"),
+    [("published", 0), ("published-progressive", 0), ("published-whole-queue", 2)],
+)
+def test_only_the_whole_queue_goes_wrong_if_the_first_in_order_publishes_twice(
+    ordering: str, failing: int
+) -> None:
+    systems = every_placement(PAIR, publications=(2, 1), subscribers=2, wishes=EVERYTHING)
+
+    assert survey(systems, ordering).failing_systems == failing
+
+
+def test_a_shortest_run_that_goes_wrong_as_published() -> None:
+    clients = (
+        publisher("p", "a", "p"),
+        publisher("q", "b", "q", count=2),
+        subscriber("s", "a", "TRUE"),
+        subscriber("t", "b", "TRUE"),
+    )
+    [failure] = explore(System(PAIR, clients), "published").failures
+
+    assert str(failure).splitlines() == [
+        "s delivers p:1 before q:1, t the other way round",
+        "  p publishes {'topic': 'p'}",
+        "  q publishes {'topic': 'q'}",
+        "  q publishes {'topic': 'q'}",
+        "  p -> a: Publish p:1 {'topic': 'p'}",
+        "  q -> b: Publish q:1 {'topic': 'q'}",
+        "  b -> a: Publish q:1 {'topic': 'q'}",
+        "  q -> b: Publish q:2 {'topic': 'q'}",
+        "  b -> a: Publish q:2 {'topic': 'q'}",
+        "  a -> b: Publish p:1 {'topic': 'p'}",
+        "  b -> a: Acknowledge publisher=p incarnation=1 seq=1",
+        "  a -> s: Publish p:1 {'topic': 'p'}",
+        "  s delivers p:1",
+        "  a -> s: Publish q:1 {'topic': 'q'}",
+        "  s delivers q:1",
+        "  a -> s: Publish q:2 {'topic': 'q'}",
+        "  s delivers q:2",
+        "  a -> b: Acknowledge publisher=q incarnation=1 seq=1",
+        "  b -> t: Publish q:1 {'topic': 'q'}",
+        "  t delivers q:1",
+        "  a -> b: Acknowledge publisher=q incarnation=1 seq=2",
+        "  b -> t: Publish p:1 {'topic': 'p'}",
+        "  t delivers p:1",
+    ]
+
+
+@PUBLISHED
+def test_as_published_two_subscriptions_of_one_subscriber_go_wrong(ordering: str) -> None:
+    """What conflicts is decided subscription by subscription, and t has one for each publisher."""
+    clients = (
+        publisher("p", "a", "p"),
+        publisher("q", "b", "q"),
+        subscriber("s", "a", "TRUE"),
+        subscriber("t", "b", "topic = 'p'", "topic = 'q'"),
+    )
+
+    assert not explore(System(PAIR, clients), ordering).is_clean
+    assert explore(System(PAIR, clients), "pairwise").is_clean
+
+
 # Operations that race with publications
 
 
@@ -216,7 +327,7 @@ def test_a_confirmation_that_overtakes_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_publication_that_is_never_released_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Publications, "_tell_settled", lambda self, arrival: None)
+    monkeypatch.setattr(Publications, "tell_settled", lambda self, arrival: None)
     texts = [failure.text for failure in explore(TWO_THAT_RACE, "pairwise").failures]
 
     assert any(text.startswith("loss: t never delivered p#1") for text in texts)

@@ -18,12 +18,27 @@ from faulttol.history import read_run
 A_FEW_SEEDS = range(150)
 
 
-@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+@pytest.mark.parametrize(
+    "ordering", ["none", "fifo", "pairwise", "sequencer", "sequencer-filtered"]
+)
 @pytest.mark.parametrize("delta", [0, 1, 2])
 def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
     for seed in A_FEW_SEEDS:
         run = simulate(seed, ordering=ordering, delta=delta)
         assert run.failures == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize(
+    "ordering", ["published", "published-progressive", "published-whole-queue"]
+)
+def test_as_published_nothing_but_the_order_is_violated(ordering: str) -> None:
+    runs = [simulate(seed, ordering=ordering) for seed in A_FEW_SEEDS]
+    guarantees = {violation.guarantee for run in runs for violation in run.report.violations}
+    wrong = sum(not run.is_clean for run in runs)
+
+    assert guarantees == {"pairwise"}
+    assert [run.leftovers for run in runs if run.leftovers] == []
+    assert 0.01 < wrong / len(runs) < 0.2
 
 
 def test_a_seed_repeats_exactly() -> None:

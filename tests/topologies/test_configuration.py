@@ -81,7 +81,10 @@ def test_what_is_not_said_is_as_it_was_in_the_beginning() -> None:
         ("PairWise", "pairwise"),
         ("TNO", "pairwise"),
         ("SEQUENCER", "sequencer"),
+        ("SEQUENCER-FILTERED", "sequencer-filtered"),
         ("PUBLISHED", "published"),
+        ("PUBLISHED-PROGRESSIVE", "published-progressive"),
+        ("Published-Whole-Queue", "published-whole-queue"),
     ],
 )
 def test_orderings_have_many_names(written: str, meant: str) -> None:
