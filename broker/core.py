@@ -376,6 +376,9 @@ class BrokerCore:
         if dialled and self.reforming.is_visit(dialled):
             self.reforming.on_visit(link_id, dialled)
             return
+        if dialled not in ("", self._join):
+            self.outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, "not needed any more"))
+            return
         state = LinkState.AWAITING_WELCOME if dialled else LinkState.AWAITING_HELLO
         self._links[link_id] = _Link(link_id, state, self.now, self.now)
         if dialled:
@@ -616,6 +619,9 @@ class BrokerCore:
                 link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
+            if self.reforming.is_seeking:
+                self.reforming.keep_waiting(link.link, hello)
+                return
         if known is not None and hello.incarnation > known.incarnation:
             self.drop(known, f"replaced by incarnation {hello.incarnation}")
         elif known is not None and (known.incarnation, self.node, self.incarnation) == (
@@ -625,7 +631,7 @@ class BrokerCore:
         ):
             self._resume(link, known, hello)
             return
-        elif known is not None and not known.has_joined and hello.peer != self.node:
+        elif known is not None and not known.has_joined:
             # Our welcome was lost with the connection, so the peer begins once more.
             self._supersede(known)
         elif known is not None:
@@ -900,11 +906,15 @@ class BrokerCore:
         self._join = address
         self._redial_at = None
         self._redial_pause = 0.0
+        self._hang_up_on_strangers()
+        self.outbox.add(OpenLink(address))
+
+    def _hang_up_on_strangers(self) -> None:
+        """Whoever has been asked for a place and has not answered need not any more."""
         for link in list(self._links.values()):
             if link.state is LinkState.AWAITING_WELCOME:
                 del self._links[link.link]
                 self.outbox.add(CloseLink(link.link, GoodbyeCode.LEFT, "not needed any more"))
-        self.outbox.add(OpenLink(address))
 
     def join_instead(self, address: str) -> None:
         """Somebody in the tree offers a place to a broker that looks for one."""
@@ -996,6 +1006,8 @@ class BrokerCore:
         """It is a neighbour no more; what it knew and had under way is taken care of elsewhere."""
         if isinstance(neighbour, Above):
             self.neighbours.parent = None
+            self._redial_at = None
+            self._hang_up_on_strangers()
             self.neighbourhood.add(self.new_own_link(None))
         else:
             del self.neighbours.below[neighbour.node]

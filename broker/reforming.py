@@ -32,7 +32,7 @@ from broker.messages import (
     Summon,
     Withdraw,
 )
-from broker.neighbours import Above, Below, Neighbour, is_client
+from broker.neighbours import UP, Above, Below, Neighbour, is_client
 from broker.orphans import Orphan
 from broker.reunion import Reunion
 from faulttol.neighbourhood import Life, Place
@@ -73,6 +73,8 @@ class Reforming:
         """Whom this broker dials, to see whether it lives, and to tell who does not."""
         self._returning: list[tuple[LinkId, Hello, float]] = []
         """Greetings of brokers of which an earlier incarnation has failed, and since when."""
+        self._waiting: list[tuple[LinkId, Hello]] = []
+        """Greetings of orphans of this broker's own parent."""
         self._doubted: list[tuple[LinkId, Hello]] = []
         """Greetings of clients whose broker has failed, they say."""
         self._sought: Place | None = None
@@ -118,6 +120,8 @@ class Reforming:
                 self._open_gap(child)
         for gap in list(self._gaps.values()):
             self._close_gap_if_possible(gap)
+        if self._waiting and (UP in self._gaps or not self.is_seeking):
+            self._answer_waiting()
         self._answer_doubted()
         self._answer_returning()
 
@@ -309,6 +313,15 @@ class Reforming:
                 core.greet_again(link, hello)
             else:
                 self._returning.append((link, hello, since))
+
+    def keep_waiting(self, link: LinkId, hello: Hello) -> None:
+        """Somebody takes this broker for the hub, which does not know yet whether it is."""
+        self._waiting.append((link, hello))
+
+    def _answer_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for link, hello in waiting:
+            self._core.greet_again(link, hello)
 
     def give_up_on(self, node: NodeId) -> None:
         """Somebody who stood next to a gap has begun anew, and brings nothing along."""
