@@ -1,9 +1,11 @@
 """What a client decides: a leaf of the tree, of the same kind as the broker's core.
 
 The client keeps what it published until it is stable, and what it was sent likewise; so a broken
-connection costs nothing if the broker still knows the client (the *session* is resumed), and if it
-does not, the client begins anew: it joins, advertises and subscribes again and sends again what was
-not confirmed, which brokers and subscribers recognise if they have it already.
+connection costs nothing if the broker still knows the client (the *session* is resumed), and if the
+broker has failed, the hub that takes its place takes over the session as well. If nobody knows the
+client any more it begins anew: it joins, advertises and subscribes again. What was not confirmed it
+sends again only to the same broker, which recognises what it had before; to anybody else it might
+come too late, after others have been given what they got after it, and so it is reported instead.
 
 Calls and `step` put effects into an outbox; the driver takes them with `take_effects`.
 """
@@ -167,6 +169,8 @@ class ClientCore:
         """Advertisements to be confirmed before publications may flow in a new session."""
         self._counter = 0
         self._seq = first_seq - 1
+        self._handed_over = 0
+        """The last publication that was given to a broker, of whatever became of it."""
         self._position = 0
         self._link: LinkId | None = None
         self._link_state = LinkState.AWAITING_WELCOME
@@ -254,6 +258,7 @@ class ClientCore:
             )
         if self.state is ClientState.READY and self._link is not None:
             self._outbox.send(self._link, publication)
+            self._handed_over = seq
         return seq
 
     def advertise(self, now: float, filter_text: str) -> tuple[AdvertisementId, OperationId]:
@@ -506,7 +511,7 @@ class ClientCore:
                 return
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
-        self.broker = welcome.node
+        before, self.broker = (self.broker, self._session), welcome.node
         self._hub, self._is_alone = None, False
         if welcome.resumed:
             self._resume_session(welcome)
@@ -515,7 +520,7 @@ class ClientCore:
         elif self.state is ClientState.LEAVING:
             self._stop("left")
         else:
-            self._begin_session(welcome)
+            self._begin_session(welcome, is_same=before == (welcome.node, welcome.incarnation))
 
     def _resume_session(self, welcome: Welcome) -> None:
         """The broker knows this client: go on where the old connection ended."""
@@ -599,12 +604,16 @@ class ClientCore:
             moves=self._moves,
         )
 
-    def _begin_session(self, welcome: Welcome) -> None:
+    def _begin_session(self, welcome: Welcome, *, is_same: bool) -> None:
         """The broker does not know this client: join, and install again what was installed."""
         if self._session is not None:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self._session = welcome.incarnation
         kept = list(self._sent.keep())
+        if not is_same:
+            self._skip([p for p in kept if p.seq <= self._handed_over], "the session was lost")
+            kept = [p for p in kept if p.seq > self._handed_over]
+            self._withdraw_up_to(kept[0].seq - 1 if kept else self._seq)
         self._sent, self._received = LeafStream(), LeafStream()
         for publication in kept:
             self._sent.append(publication)
@@ -660,6 +669,7 @@ class ClientCore:
             self._send(publication)
 
     def _become_ready(self) -> None:
+        self._handed_over = self._seq  # whatever is kept is sent now
         if self.state is not ClientState.LEAVING:
             self.state = ClientState.READY
         self._outbox.add(BecomeReady())
@@ -948,14 +958,18 @@ class ClientCore:
         if self.state is ClientState.CLOSED:
             return
         self.state = ClientState.CLOSED
-        for publication in self._sent.keep():
-            seq = publication.seq
-            self._record("skipped", publisher=self.node, seq=seq, subscriber=None, reason=reason)
-            self._outbox.add(ReportSkipped(seq, reason))
+        self._skip(self._sent.keep(), reason)
         if self._link is not None:
             self._outbox.add(CloseLink(self._link, GoodbyeCode.LEFT, reason))
             self._link = None
         self._outbox.add(Stop(reason))
+
+    def _skip(self, publications: Sequence[Publish], reason: str) -> None:
+        """Say of these that they will not be confirmed: who got them, nobody can tell."""
+        for publication in publications:
+            seq = publication.seq
+            self._record("skipped", publisher=self.node, seq=seq, subscriber=None, reason=reason)
+            self._outbox.add(ReportSkipped(seq, reason))
 
     def _require_open(self) -> None:
         if self.state in (ClientState.CLOSED, ClientState.LEAVING):

@@ -592,6 +592,8 @@ class BrokerCore:
             hello.failed or hello.kind is NodeKind.BROKER or hello.peer == self.node
         ):
             self._close(link, GoodbyeCode.STRANDED, f"{self.node} looks for a join point itself")
+            if hello.address:  # it will be somewhere in the tree, sooner or later
+                self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
         elif not self.is_ready:
             self._greetings.append((link.link, hello))
         elif not (
