@@ -776,6 +776,7 @@ class ClientCore:
         last = None
         for publication in self._sent.stable_up_to(received):
             last = publication.seq
+            self._lately_stable.append((self.node, self.incarnation, last))
             if self._recording:
                 self._record("confirmed", publisher=self.node, seq=last)
         if last is not None:

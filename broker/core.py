@@ -615,9 +615,12 @@ class BrokerCore:
             self._close(link, GoodbyeCode.REFUSED, f"the name {hello.node} is taken")
             return
         known = self.neighbours.below.get(hello.node)
-        if hello.failed and (known is None or known.incarnation != hello.incarnation):
+        is_known = known is not None and known.has_joined and known.incarnation == hello.incarnation
+        if hello.failed and not is_known:
             orphan = self.reforming.receive_orphan(link.link, hello)
             if orphan is not None:
+                if known is not None and not known.has_joined:
+                    self._remove(known, self.requests.new_operation())
                 link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
@@ -891,7 +894,8 @@ class BrokerCore:
         self.interests.forget(neighbour, self.now)
         self.requests.forget(neighbour, self.now)
         self.publications.forget(neighbour)
-        self._spread_leave(Leave(operation=operation, node=neighbour.node, distance=0), None)
+        if neighbour.has_joined:  # or nobody has been told of it
+            self._spread_leave(Leave(operation=operation, node=neighbour.node, distance=0), None)
 
     # --- failures ---------------------------------------------------------------------------
 

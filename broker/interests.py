@@ -363,11 +363,11 @@ class Interests:
                 self._adopt_advertisement(orphan, advertise, adoption)
             for subscribe in orphan.subscriptions.values():
                 self._adopt_subscription(orphan, subscribe, adoption)
-        adoption.unfinished_advertisements.update(
-            AdvertisementId(name)
-            for name in self._requests.pending_at(dead.hop)
-            if AdvertisementId(name) in self.advertisements
-        )
+        for name in self._requests.pending_at(dead.hop):
+            if AdvertisementId(name) in self.advertisements:
+                adoption.unfinished_advertisements.add(AdvertisementId(name))
+            elif SubscriptionId(name) in self.subscriptions:
+                adoption.unfinished_subscriptions.add(SubscriptionId(name))
         hops_of_orphans = {orphan.neighbour.hop for orphan in orphans}
         hops_of_filter: dict[tuple[Filter, NodeId], list[NodeId]] = {}
         brokers = {neighbour.hop for neighbour in self._neighbours.other_brokers(None)}

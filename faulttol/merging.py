@@ -9,7 +9,7 @@ The order is put together from *bindings*, pairs of publications of which one wa
 
 - a side got both in this order, and somebody on it wanted both, and so did somebody elsewhere;
 - a side got the one, wants the other and lacks it: the region had not released it to that side, so
-  whatever the side got was before it;
+  whatever the side got was before it (and so was what it has settled itself and given);
 - a side gave both in this order, and some subscriber wants both: the region takes in order what
   comes over one link;
 - they are of one publisher.
@@ -119,9 +119,15 @@ def _bind_got(side: Side, bindings: _Bindings, wanting_sides: Mapping[Key, int])
             for subscriber in side.subscribers.get(key, _NOBODY):
                 bindings.add(last_of.get(subscriber, last_own), key)
                 last_of[subscriber] = key
+    has = dict(last_of)
+    if side.decides:  # its own have been settled on its own side, before it gave them
+        for key in side.gave:
+            for subscriber in side.subscribers.get(key, _NOBODY):
+                has[subscriber] = key
     for key in side.lacks:
         for subscriber in side.subscribers.get(key, _NOBODY):
             bindings.add(last_of.get(subscriber, last_own), key)
+            bindings.add(has.get(subscriber), key)
 
 
 def _bind_given(side: Side, bindings: _Bindings, sides: Sequence[Side]) -> None:
