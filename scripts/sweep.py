@@ -12,7 +12,8 @@ from typing import Final
 
 import attrs
 
-from broker.sim.runs import simulate
+from broker.sim.runs import SimulatedRun, simulate
+from broker.sim.workloads import Workload
 from routing.conflicts import FAST
 
 CHUNK_SEEDS: Final = 25
@@ -26,15 +27,32 @@ class SweepPlan:
     ordering: str
     delta: int
     detection: str
+    workload: Workload
     out: Path | None
     """Where to leave run directories, if anywhere."""
 
     def repeat_command(self, seed: int) -> str:
         """Return the command that repeats one run, and shows what happened in it."""
-        detection = f" --detection {self.detection}" if self.detection != FAST else ""
-        return (
-            f"plait simulate --seed {seed} --ordering {self.ordering} --delta {self.delta}"
-            f"{detection} --trace"
+        words = [f"plait simulate --seed {seed} --ordering {self.ordering} --delta {self.delta}"]
+        if self.detection != FAST:
+            words.append(f"--detection {self.detection}")
+        if self.workload.crashes:
+            words.append(f"--crashes {self.workload.crashes}")
+        if self.workload.recoveries:
+            words.append(f"--recoveries {self.workload.recoveries}")
+        if not self.workload.is_limited:
+            words.append("--beyond")
+        return " ".join([*words, "--trace"])
+
+    def run(self, seed: int, *, is_traced: bool = False) -> SimulatedRun:
+        """Do one of the runs."""
+        return simulate(
+            seed,
+            ordering=self.ordering,
+            delta=self.delta,
+            detection=self.detection,
+            workload=self.workload,
+            is_traced=is_traced,
         )
 
 
@@ -86,7 +104,7 @@ def _run_chunk(plan: SweepPlan, seeds: range) -> list[Outcome]:
 
 def _run(plan: SweepPlan, seed: int) -> Outcome:
     try:
-        run = simulate(seed, ordering=plan.ordering, delta=plan.delta, detection=plan.detection)
+        run = plan.run(seed)
     except Exception:
         # An assertion that fails is what such runs are for: a failure like others, with a seed.
         words = traceback.format_exc().strip().splitlines()[-1]

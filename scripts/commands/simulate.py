@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import click
 
-from broker.sim.runs import simulate
+from broker.sim.workloads import Workload
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
 from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
@@ -21,6 +21,7 @@ from scripts.verdict import print_verdict, raise_if_violated
         "plait simulate --seeds 0:1000",
         "plait simulate --seeds 0:100 --ordering none --out runs/sweep",
         "plait simulate --seed 17 --trace",
+        "plait simulate --seeds 0:1000 --delta 2 --crashes 3 --recoveries 1",
     )
 )
 @click.option("--seeds", type=SeedRangeType(), help="Run seeds A up to, not including, B.")
@@ -42,6 +43,21 @@ from scripts.verdict import print_verdict, raise_if_violated
 )
 @detection_option
 @click.option(
+    "--crashes",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Brokers killed in a run, at most; never more than δ before the tree is whole again.",
+)
+@click.option(
+    "--recoveries",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Of these, how many are started again, at most.",
+)
+@click.option(
+    "--beyond", is_flag=True, help="Let more than δ fail at a time: only safety is promised then."
+)
+@click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Leave run directories in here."
 )
 @click.option(
@@ -59,6 +75,9 @@ def command(
     ordering: str,
     delta: int,
     detection: str,
+    crashes: int,
+    recoveries: int,
+    beyond: bool,
     out: Path | None,
     jobs: int,
     as_json: bool,
@@ -73,7 +92,10 @@ def command(
         raise click.UsageError("Say which runs: either --seeds A:B or --seed N.")
     if trace and seed is None:
         raise click.UsageError("--trace shows one run: --seed N says which.")
-    plan = SweepPlan(ordering=ordering, delta=delta, detection=detection, out=out)
+    workload = Workload(crashes=crashes, recoveries=recoveries, is_limited=not beyond)
+    plan = SweepPlan(
+        ordering=ordering, delta=delta, detection=detection, workload=workload, out=out
+    )
     if seed is not None:
         _run_one(seed, plan, is_traced=trace, as_json=as_json)
     else:
@@ -82,13 +104,7 @@ def command(
 
 
 def _run_one(seed: int, plan: SweepPlan, *, is_traced: bool, as_json: bool) -> None:
-    run = simulate(
-        seed,
-        ordering=plan.ordering,
-        delta=plan.delta,
-        detection=plan.detection,
-        is_traced=is_traced,
-    )
+    run = plan.run(seed, is_traced=is_traced)
     place = f"{plan.repeat_command(seed)}, or --out DIRECTORY for the history"
     if plan.out:
         directory = plan.out / f"{plan.ordering}-{seed}"

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 import scripts.sweep
 from broker.sim.runs import SimulatedRun, simulate
+from broker.sim.workloads import Workload
 from faulttol.guarantees import Violation
 from scripts.main import cli
 
@@ -104,7 +105,9 @@ def test_bad_usage(arguments: list[str], words: str) -> None:
 
 
 def test_several_processes_find_what_one_finds() -> None:
-    plan = scripts.sweep.SweepPlan(ordering="fifo", delta=1, detection="fast", out=None)
+    plan = scripts.sweep.SweepPlan(
+        ordering="fifo", delta=1, detection="fast", workload=Workload(), out=None
+    )
     seeds = range(2 * scripts.sweep.CHUNK_SEEDS)
 
     one, two = ([*scripts.sweep.sweep(seeds, plan, jobs=jobs)] for jobs in (1, 2))

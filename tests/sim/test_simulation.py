@@ -181,3 +181,31 @@ def test_a_sabotaged_node_is_found_out(
 def _kinds_of_failure(run: SimulatedRun) -> set[str]:
     kinds = {violation.guarantee for violation in run.report.violations}
     return kinds | ({"left over"} if run.leftovers else set())
+
+
+@pytest.mark.parametrize("delta", [1, 2])
+def test_crashes_up_to_delta_at_a_time_cost_nothing(delta: int) -> None:
+    """Nothing lost, doubled, out of order or left over, and no failure taken for an excuse."""
+    workload = Workload(crashes=delta)
+    failures = [
+        run.failures
+        for run in (simulate(seed, delta=delta, workload=workload) for seed in range(60))
+    ]
+
+    assert failures == [[]] * 60
+
+
+def test_more_crashes_than_delta_cost_safety_nothing() -> None:
+    workload = Workload(crashes=4, is_limited=False)
+    violations = [
+        simulate(seed, delta=1, workload=workload).report.violations for seed in range(60)
+    ]
+
+    assert not any(violations)
+
+
+def test_the_crashes_of_a_workload_happen() -> None:
+    run = simulate(1, delta=1, workload=Workload(crashes=1))
+    kinds = {record["kind"] for record in run.records}
+
+    assert {"crashed", "suspected", "reformed"} <= kinds
