@@ -797,7 +797,7 @@ class BrokerCore:
         greetings, self._greetings = self._greetings, []
         for link_id, hello in greetings:
             if link_id in self._links:
-                self._greet(self._links[link_id], hello)
+                self._on_hello(self._links[link_id], hello)
 
     def _on_join(self, source: Neighbour, join: Join) -> None:
         newcomer = join.link.child
@@ -1064,6 +1064,10 @@ class BrokerCore:
                 strangers.append(link)
             elif silent > limits.heartbeat_timeout_s:
                 self._on_silence(link, f"silent for {silent:.1f} s")
+        for child in self.neighbours.children():
+            if child.link is None:
+                self.reforming.visit_child(child)
+        self._look_elsewhere()
         self.reforming.review()
         for link in strangers[: limits.timeouts_per_tick]:
             if self.now - link.opened_at > limits.greeting_timeout_s and self.is_ready:
@@ -1078,6 +1082,16 @@ class BrokerCore:
                 if reason_to_isolate is not None:
                     self._clients_isolated += 1
                     self.drop(neighbour, reason_to_isolate)
+
+    def _look_elsewhere(self) -> None:
+        """Do not wait for ever for a place at a broker that may wait for one itself."""
+        for link in list(self._links.values()):
+            waits = link.state is LinkState.AWAITING_WELCOME and self.neighbours.parent is None
+            long = self.now - link.opened_at > self.limits.greeting_timeout_s
+            if waits and long and len(self._candidates) > 1:
+                self._hang_up_on_strangers()
+                self._try_next_candidate()
+                self._redial_later()
 
     def _on_silence(self, link: _Link, reason: str) -> None:
         neighbour = link.neighbour

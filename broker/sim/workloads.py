@@ -256,7 +256,7 @@ class RandomRun:
     def _start_broker(self, name: NodeId, settings: dict[str, Any]) -> None:
         """Let a broker join where the overlay says, or if nobody is left there, anywhere."""
         join = self.overlay.parent_of(name)
-        others = [node.name for node in self.brokers_alive() if node.name != join]
+        others = [NodeId(b) for b in self.overlay.brokers if b not in (join, name)]
         parent = NodeId(join) if join is not None else None
         self.world.add_broker(name, parent, fallbacks=others, **settings)
 
