@@ -14,10 +14,11 @@ assert alice.received == ["bob:1"]
 
 from typing import Any
 
-from broker.client_core import ClientCore
+from broker.client_core import ClientCore, ClientState
 from broker.core import BrokerCore
 from broker.effects import Delivery, Refusal
 from broker.limits import Limits
+from broker.sim.runs import NEVER_TOO_MANY
 from broker.sim.world import SIMULATED_LIMITS, Node, World
 from faulttol.guarantees import Report, check
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -112,5 +113,46 @@ class Conversation:
         """Let everything happen that is due; a second is an age for links of a millisecond."""
         self.world.run(until=self.world.now + seconds)
 
+    # --- what happens to nodes -----------------------------------------------------------------
+
+    def crashes(self, *names: str) -> None:
+        """Kill nodes, all at the same moment."""
+        for name in names:
+            self.world.crash(NodeId(name))
+
+    def restarts(self, name: str) -> None:
+        """Start a broker again with what is on its disk."""
+        self.world.restart(NodeId(name))
+
+    def freezes(self, name: str) -> None:
+        self.world.freeze(NodeId(name))
+
+    def goes_on(self, name: str) -> None:
+        """Let a frozen node go on."""
+        self.world.unfreeze(NodeId(name))
+
+    def loses_connection(self, one: str, other: str) -> None:
+        assert self.world.break_link(NodeId(one), NodeId(other))
+
+    # --- what came of it -------------------------------------------------------------------------
+
+    def parent_of(self, name: str) -> str | None:
+        parent = self.broker(name).neighbours.parent
+        return None if parent is None else parent.node
+
     def judge(self, ordering: str = "fifo") -> Report:
         return check(self.world.records(), ordering=ordering, delta=1)
+
+    def troubles(self, ordering: str = "pairwise") -> list[str]:
+        """Guarantees that did not hold, whoever failed, and what has not come to an end."""
+        report = check(self.world.records(), ordering=ordering, delta=NEVER_TOO_MANY)
+        found = [str(violation) for violation in report.violations]
+        for node in self.world.nodes.values():
+            core = node.core
+            if node.stopped is not None:
+                continue
+            if isinstance(core, BrokerCore):
+                found.extend(f"{node.name}: {text}" for text in core.unfinished())
+            elif core.unconfirmed or core.kept or core.state is not ClientState.READY:
+                found.append(f"{node.name} is {core.state}, {core.unconfirmed} unconfirmed")
+        return found

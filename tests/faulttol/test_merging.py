@@ -119,7 +119,7 @@ def test_what_a_deciding_side_gave_is_decided_in_its_order_although_nobody_wants
     None
 ):
     hub = side(gave="q1 p1 r1", decides=True)
-    others = [side(lacks=word, **{word: word}) for word in ("p1", "q1", "r1")]
+    others = [side(lacks=word, s=word) for word in ("p1", "q1", "r1")]
 
     assert merged("p1 q1 r1", hub, *others) == ("q1 p1 r1", "")
 

@@ -140,7 +140,7 @@ def test_the_links_of_a_failed_broker_are_kept_until_the_tree_is_whole() -> None
     assert not known.bury(Life(NodeId("m"), 1)), "that is no news"
     assert known.is_buried(NodeId("m"))
     assert known.parent_of(NodeId("c")) == "m"
-    assert known.closed == ()
+    assert list(known.closed) == []
 
 
 def test_an_earlier_incarnation_has_failed_with_a_later_one() -> None:
@@ -165,10 +165,10 @@ def test_nobody_is_believed_who_still_speaks_of_the_dead() -> None:
 def test_whoever_fails_again_is_not_closed() -> None:
     known = a_tree("b")
     known.close(region(known, "m"))
-    assert known.closed == (Life(NodeId("m"), 1),)
+    assert list(known.closed) == [Life(NodeId("m"), 1)]
     known.bury(Life(NodeId("m"), 2))
 
-    assert known.closed == ()
+    assert list(known.closed) == []
     assert known.buried == (Life(NodeId("m"), 2),)
 
 
