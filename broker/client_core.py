@@ -937,16 +937,19 @@ class ClientCore:
             if self._link is None:
                 self._dial()
         if self._tick_at is not None and self._now >= self._tick_at:
-            self._tick_at = self._now + self.limits.heartbeat_interval_s
-            self._on_tick()
+            due, self._tick_at = self._tick_at, self._now + self.limits.heartbeat_interval_s
+            self._on_tick(overslept=self._now - due > self.limits.heartbeat_timeout_s)
 
-    def _on_tick(self) -> None:
+    def _on_tick(self, *, overslept: bool) -> None:
         if self._link is None:
             return
         if self._link_state is LinkState.TO_PARENT:
             self._send(Heartbeat())
         silent = self._now - self._heard_at
         if silent > self.limits.heartbeat_timeout_s:
+            if self._may_move and self._session is not None and not (self._is_alone or overslept):
+                # Who is stopped still lets connections come about: to dial again proves nothing.
+                self._on_broker_failed()
             self._hang_up(f"silent for {silent:.1f} s")
 
     def _arm_timer(self) -> None:

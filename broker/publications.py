@@ -543,16 +543,17 @@ class Publications:
         sent, received = gone.sent.keep(), gone.received.keep()
         self._awaiting.clear()
         self._lazy.pop(UP, None)
+        unstable = [arrival for arrival in (*sent, *received) if not arrival.stable]
+        for arrival in unstable:
+            if isinstance(arrival.source, Above):
+                arrival.source = GONE
+            if arrival.route.climbs:
+                arrival.route = attrs.evolve(arrival.route, climbs=False)
         for arrival in list(self.ordering.held):
             self.settle_now(arrival)
-        for arrival in (*sent, *received):
-            if not arrival.stable:
-                if isinstance(arrival.source, Above):
-                    arrival.source = GONE
-                if arrival.route.climbs:
-                    arrival.route = attrs.evolve(arrival.route, climbs=False)
-                if not arrival.missing:
-                    self._complete(arrival)
+        for arrival in unstable:
+            if not arrival.missing:
+                self._complete(arrival)
         return [arrival for arrival in sent if isinstance(arrival.publication, Publish)]
 
     def forget(self, gone: Below) -> None:

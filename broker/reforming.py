@@ -329,6 +329,7 @@ class Reforming:
             if node in self._core.neighbourhood.boundary(self._region(gap)):
                 gap.lost.add(node)
                 gap.orphans.pop(node, None)
+                gap.visit_at = self._core.now
 
     def on_orphan_message(self, neighbour: Below, message: Message) -> None:
         """An orphan tells what it knows."""
@@ -527,6 +528,8 @@ class Reforming:
                 for node in missing:
                     if not self._is_broker(node):
                         self._lose(gap, node, "did not come to the hub in time")
+                self._close_gap_if_possible(gap)
+            elif not missing:
                 self._close_gap_if_possible(gap)
             elif core.now >= gap.visit_at:
                 gap.visit_at = core.now + core.limits.redial_last_s

@@ -286,7 +286,11 @@ class Reunion:
             for publication in orphan.received:
                 if publication.flags & Flag.NOTICE:
                     publications.unstable += 1
-                    neighbour.sent.append(Arrival(Settled(0), 1, source=neighbour, route=NOWHERE))
+                    notice = Arrival(Settled(0), 1, source=neighbour, route=NOWHERE)
+                    notice.settles = self._adopted.get(key_of(publication)) or Arrival(
+                        without_log_flags(publication), source=GONE, route=NOWHERE
+                    )
+                    neighbour.sent.append(notice)
                 else:
                     self._note_possession(neighbour, self._adopted[key_of(publication)])
         self._redirect_held()

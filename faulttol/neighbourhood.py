@@ -125,9 +125,12 @@ class Neighbourhood:
     def _cut(self, link: TopologyLink) -> None:
         del self._link_of_child[link.child]
         self.version += link.kind == "broker"
+        back = self._link_of_child.get(link.parent)
+        is_still_there = back is not None and back.parent == link.child
         for one, other in ((link.child, link.parent), (link.parent, link.child)):
             neighbours = self._adjacent.get(one, {})
-            neighbours.pop(other, None)
+            if not is_still_there:
+                neighbours.pop(other, None)
             if not neighbours and one != self.centre:
                 self._adjacent.pop(one, None)
 

@@ -18,17 +18,10 @@ from routing.ids import AdvertisementId, NodeId, SubscriptionId
 from tests.conversation import Client, Conversation
 
 MS = 0.001
-TWICE_ADOPTED = "a hub that loses an orphan which had a Settled in its log breaks down"
 AT_ANY_TIME = [0.5 * half for half in range(19)]
 """When something fails, in milliseconds: from the call until everybody has confirmed everything."""
 A_WHILE_AFTER = [0.0, 1.0, 1.7, 2.5, 3.2, 4.5, 6.0, 8.0, 60.0]
 """When something else fails after that: in the middle of the re-forming."""
-
-
-def xfailing(times: list[float], since: float, reason: str) -> list[Any]:
-    """These times, of which everything fails from one on."""
-    mark = pytest.mark.xfail(reason=reason)
-    return [pytest.param(ms, marks=mark) if ms >= since else ms for ms in times]
 
 
 class Scene:
@@ -318,7 +311,7 @@ def test_what_has_been_confirmed_to_the_dead_is_confirmed_to_the_hub_again() -> 
         assert overlay.troubles() == []
 
 
-@pytest.mark.parametrize("then", xfailing(A_WHILE_AFTER, 1.0, TWICE_ADOPTED))
+@pytest.mark.parametrize("then", A_WHILE_AFTER)
 def test_an_orphan_that_was_adopted_fails_and_its_children_are_its_side(then: float) -> None:
     for scene, overlay in scenes(delta=2):
         overlay.crashes("m")
@@ -357,7 +350,7 @@ def test_two_failed_brokers_under_one_hub_are_two_merges() -> None:
         assert {len(subscriber.received) for subscriber in subscribers} == {5}
 
 
-@pytest.mark.parametrize("then", xfailing(A_WHILE_AFTER, 6.0, TWICE_ADOPTED))
+@pytest.mark.parametrize("then", A_WHILE_AFTER)
 def test_a_member_dies_while_the_hub_waits(then: float) -> None:
     for scene, overlay in scenes(delta=2):
         overlay.crashes("m")
@@ -485,9 +478,6 @@ def test_a_join_completes_across_a_crash() -> None:
         assert overlay.troubles() == []
 
 
-@pytest.mark.xfail(
-    reason="a hub that gives up on who begins anew looks at it at the next tick only"
-)
 def test_nobody_waits_for_a_heartbeat_because_a_newcomer_begins_anew() -> None:
     for _, newcomer in newcomers_meet_a_crash(1):
         assert newcomer.node.is_ready
