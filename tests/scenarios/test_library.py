@@ -19,6 +19,7 @@ PAIRS: Final[dict[tuple[str, ...], int | None]] = {
     ("stock-ticker.conf", "stock-ticker.script"): None,
     ("online-game.conf", "online-game.script"): None,
     ("workflow.conf", "workflow.script"): None,
+    ("crashes.conf", "crashes.script"): None,
     # Topic A goes to two subscribers, topic C to one, and nobody publishes on B.
     ("figure-2.conf", "figure-11.script"): 5 * 2 + 10 * 1,
     ("figure-3.conf", "figure-11.script"): 5 * 2 + 10 * 1,
