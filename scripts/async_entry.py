@@ -27,7 +27,7 @@ def run_async(
     try:
         return trio.run(function, *arguments)
     except BaseExceptionGroup as group:
-        errors = list(_leaves(group))
+        errors = list(leaves(group))
         for error in errors:
             if isinstance(error, KeyboardInterrupt):
                 raise error from None
@@ -42,9 +42,10 @@ def _are_foreseen(errors: Iterable[BaseException]) -> bool:
     return all(isinstance(error, FORESEEN) for error in errors)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions in a group of groups."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from leaves(inner)
     else:
         yield error

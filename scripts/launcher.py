@@ -183,7 +183,7 @@ class RunningOverlay:
     def crash(self, broker: str) -> None:
         """End a broker as it stands."""
         self._launcher.note("crashed", broker)
-        self._launcher.has_crashes = True
+        self._launcher.has_faults = True
         self.processes[broker].kill()
 
     async def recover(self, broker: str) -> None:
@@ -197,6 +197,7 @@ class RunningOverlay:
     def freeze(self, broker: str) -> None:
         """Stop a broker in its tracks."""
         self._launcher.note("frozen", broker)
+        self._launcher.has_faults = True
         self.processes[broker].is_frozen = True
         self.processes[broker].signal(signal.SIGSTOP)
 
@@ -214,7 +215,7 @@ async def launch(
     """Start the brokers of a tree, parents before children in `plans`; stop them at the end.
 
     A broker that ends by itself cancels what runs inside, with `EnvironmentFailedError`; unless
-    another one has crashed before, which it may have been unable to survive.
+    one has crashed or was frozen before, which it may have been unable to survive.
     """
     launcher = _Launcher(log_directory, tell, note)
     with launcher.burying_all():
@@ -241,7 +242,7 @@ class _Launcher:
         self._log_directory = log_directory
         self._tell = tell
         self._earlier_lives: list[BrokerProcess] = []
-        self.has_crashes = False
+        self.has_faults = False
         self._is_stopping = False
 
     def start_all(self, plans: Sequence[BrokerPlan]) -> None:
@@ -284,7 +285,7 @@ class _Launcher:
         if process.is_killed or (self._is_stopping and code == 0):
             return
         when = "" if process.ready.is_set() else " before it was ready"
-        if self.has_crashes:
+        if self.has_faults:
             self.note("stopped", process.plan.name)
             self._tell(BrokerLost(process.plan.name, f"{_ending(code)}{when}"))
             return

@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, str]] = {
     "format": "Write a configuration or script in its canonical form.",
     "topology": "Build overlays of well-known shapes, and draw them.",
     "simulate": "Many random overlays in virtual time, every guarantee checked.",
+    "chaos": "Kill brokers under load, again and again, every guarantee checked.",
     "broker": "Run one broker.",
     "pub": "Publish from the shell.",
     "sub": "Subscribe from the shell.",

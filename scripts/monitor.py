@@ -23,6 +23,8 @@ from scripts.status_reports import StatusReport, Unreachable
 
 ANSWER_TIMEOUT_S: Final = 5.0
 JOIN_POLL_S: Final = 0.01
+ON_THE_WAY: Final = ("joining", "recovering")
+"""States of a broker that does not serve yet."""
 
 
 async def ask(host: str, port: int) -> StatusReport:
@@ -38,9 +40,9 @@ async def ask(host: str, port: int) -> StatusReport:
 
 
 async def wait_until_joined(address: str) -> None:
-    """Return when the broker that listens there has joined its overlay."""
+    """Return when the broker that listens there has joined its overlay, or has joined it again."""
     host, port = _split(address)
-    while (await ask(host, port))["state"] == "joining":  # noqa: ASYNC110 - it is another node's
+    while (await ask(host, port))["state"] in ON_THE_WAY:  # noqa: ASYNC110 - it is another node's
         await trio.sleep(JOIN_POLL_S)
 
 

@@ -56,7 +56,10 @@ class HistoryPlace:
 async def open_stage(
     overlay: Overlay, brokers: RunningOverlay, place: HistoryPlace, tell: Tell
 ) -> AsyncIterator["ProcessStage"]:
-    """Connect every client to the broker of its site; at the end they leave the overlay."""
+    """Connect every client to the broker of its site; at the end they leave the overlay.
+
+    They know where the other brokers are as well, for when too many around their own have failed.
+    """
     async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
         log = stack.enter_context((place.directory / LOG_FOLDER / "clients.log").open("a"))
         faults, counts = Faults(), Counts()
@@ -68,8 +71,8 @@ async def open_stage(
             )
             client = await stack.enter_async_context(
                 connected(
-                    brokers.address_of(broker),
                     name,
+                    [brokers.address_of(near) for near in overlay.distances_from(broker)],
                     history=history,
                     log=LogWriter(name, log),
                     faults=faults,

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
 import attrs
 import trio
@@ -192,12 +192,15 @@ class Puppet:
 
 @contextlib.asynccontextmanager
 async def connected(
-    address: str, name: str, *, history: History, log: Log, faults: Faults
+    name: str, brokers: Iterable[str], *, history: History, log: Log, faults: Faults
 ) -> AsyncIterator[Client]:
-    """Connect a client; after faults, nobody minds if it cannot take its leave in order."""
+    """Connect a client to the first of these that answers.
+
+    After faults, nobody minds if it cannot take its leave in order.
+    """
     has_ended = False
     try:
-        async with connect(address, name=name, incarnation=1, history=history, log=log) as client:
+        async with connect(*brokers, name=name, incarnation=1, history=history, log=log) as client:
             yield client
             has_ended = True
             if faults.have_been and client.unconfirmed:

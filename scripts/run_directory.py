@@ -11,6 +11,12 @@ from scripts.errors import BadInputError
 LOG_FOLDER: Final = "logs"
 PROCESSES_NAME: Final = "processes.json"
 """Name, address and process id of every broker, while the run goes on."""
+STATE_FOLDER: Final = "state"
+
+
+def state_file(directory: Path, broker: str) -> Path:
+    """Return where a broker keeps what it has to know again when it is started once more."""
+    return directory / STATE_FOLDER / f"{broker}.json"
 
 
 def new_run_directory(out: Path | None, name: str) -> Path:

@@ -31,7 +31,7 @@ from scripts.launcher import BrokerPlan, launch
 from scripts.narration import Clock
 from scripts.process_stage import HistoryPlace, open_stage
 from scripts.puppet_master import PuppetMaster
-from scripts.run_directory import LOG_FOLDER, write_processes
+from scripts.run_directory import LOG_FOLDER, state_file, write_processes
 from scripts.scenario import Scenario
 from scripts.simulated_stage import SimulatedStage, perform_at_once
 from topologies.configuration import LoggingLevel
@@ -143,6 +143,7 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
     yield from ("--policy", configuration.routing_policy.value)
     yield from ("--detection", configuration.detection.value)
     yield from ("--run-dir", str(directory), "--run-id", run_id)
+    yield from ("--state", str(state_file(directory, broker)))
     if configuration.logging_level is LoggingLevel.FULL:
         yield from ("--events-file", str(directory / f"{EVENTS_NAME}{host.suffix}"))
     if broker in plan.addresses:

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -88,29 +88,34 @@ class SimulatedStage:
         self._subscriptions: dict[tuple[str, str], list[SubscriptionId]] = {}
         self._puppets: dict[str, _Puppet] = {}
         self._lost: set[str] = set()
-        self._brokers: dict[str, Node] = {}
         overlay = configuration.overlay
         for broker in overlay.brokers:
             self._add_broker(broker)
-        self._wait_until(lambda: all(broker.is_ready for broker in self._brokers.values()))
+        self._wait_until(lambda: all(broker.is_ready for broker in self._brokers()))
         for name in overlay.publishers + overlay.subscribers:
-            self._puppets[name] = self._add_client(name, overlay.broker_of(name))
+            self._puppets[name] = self._add_client(
+                name, overlay.distances_from(overlay.broker_of(name))
+            )
         self._wait_until(lambda: all(one.node.is_ready for one in self._puppets.values()))
 
-    def _add_broker(self, name: str, incarnation: int = 1) -> None:
+    def _brokers(self) -> Iterator[Node]:
+        """Yield the present life of every broker: one that the others gave up begins another."""
+        for name in self._configuration.overlay.brokers:
+            yield self._world.nodes[NodeId(name)]
+
+    def _add_broker(self, name: str) -> None:
         parent = self._configuration.overlay.parent_of(name)
-        self._brokers[name] = self._world.add_broker(
+        self._world.add_broker(
             NodeId(name),
             None if parent is None else NodeId(parent),
-            incarnation=incarnation,
             ordering=self._ordering,
             policy=self._configuration.routing_policy.value,
             delta=self._delta,
             detection=self._configuration.detection.value,
         )
 
-    def _add_client(self, name: str, broker: str) -> _Puppet:
-        node = self._world.add_client(NodeId(name), NodeId(broker))
+    def _add_client(self, name: str, brokers: Iterable[str]) -> _Puppet:
+        node = self._world.add_client(NodeId(name), *map(NodeId, brokers))
 
         def note(delivery: Delivery) -> None:
             self._delivered += 1
@@ -231,11 +236,8 @@ class SimulatedStage:
 
     async def recover(self, process: str) -> None:
         """Start a broker that crashed in its next life; wait until it serves, if it ever does."""
-        core = self._brokers[process].core
-        assert isinstance(core, BrokerCore)
-        self._add_broker(process, core.incarnation + 1)
-        started = self._brokers[process]
-        self._wait_until(lambda: started.is_ready, patience_s=SILENCE_S)
+        self._world.restart(NodeId(process))
+        self._wait_until(lambda: self._world.nodes[NodeId(process)].is_ready, patience_s=SILENCE_S)
         self.faults.crashed.discard(process)
         self._tell(Recovered(process))
 
@@ -294,7 +296,7 @@ class SimulatedStage:
         return [
             *(
                 text
-                for node in self._brokers.values()
+                for node in self._brokers()
                 if node.stopped is None
                 for text in _broker(node).unfinished()
             ),
@@ -308,11 +310,11 @@ class SimulatedStage:
     async def status(self) -> list[StatusReport | Unreachable]:
         """Ask every broker how it is."""
         reports: list[StatusReport | Unreachable] = []
-        for name, node in self._brokers.items():
+        for node in self._brokers():
             if node.stopped is not None:
-                reports.append(Unreachable(name, name, f"it has {node.stopped}"))
+                reports.append(Unreachable(node.name, node.name, f"it has {node.stopped}"))
             elif node.frozen is not None:
-                reports.append(Unreachable(name, name, "it is frozen"))
+                reports.append(Unreachable(node.name, node.name, "it is frozen"))
             else:
                 reports.append(_broker(node).status())
         return reports

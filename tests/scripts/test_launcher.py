@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -15,6 +16,7 @@ from scripts.errors import EnvironmentFailedError
 from scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happening
 from scripts.launcher import BrokerPlan, launch
 from scripts.monitor import ask
+from scripts.run_directory import state_file
 
 pytestmark = pytest.mark.processes
 
@@ -136,6 +138,23 @@ async def test_a_broker_is_frozen_and_goes_on_and_comes_back_at_its_address(
         assert overlay.processes["b3"].incarnation == 2
     assert [kind for kind, _ in notes] == ["frozen", "unfrozen", "crashed", "restarted"]
     assert not is_alive(before)
+
+
+async def test_a_root_that_recovers_finds_the_others_by_its_state_file(
+    tmp_path: Path, witness: Witness
+) -> None:
+    plans = [
+        attrs.evolve(plan, arguments=("--state", str(state_file(tmp_path, plan.name))))
+        for plan in LINE_OF_THREE
+    ]
+    async with launch(plans, log_directory=tmp_path, tell=witness) as overlay:
+        overlay.crash("b1")
+        await overlay.recover("b1")
+        host, _, port = overlay.address_of("b1").rpartition(":")
+        report = await ask(host, int(port))
+
+        assert report["incarnation"] == 2
+        assert "b2" in {one["name"] for one in report["neighbours"]}
 
 
 async def test_a_broker_that_cannot_start_is_reported_with_the_end_of_its_log(

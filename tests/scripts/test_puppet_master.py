@@ -325,6 +325,23 @@ def test_a_broker_recovers_with_a_higher_incarnation(tmp_path: Path) -> None:
     assert performance.report.is_clean
 
 
+def test_a_root_recovers_among_those_who_went_on_without_it(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Subscriber alice Subscribe /a\nCrash b1\n"
+        "Publisher nyse Publish 50 Ontopic /a Interval 50\n"
+        "Wait 1000\nRecover b1\nAwait stable\nStatus\n",
+    )
+    (status,) = performance.of_kind(StatusTaken)
+    assert isinstance(status, StatusTaken)
+    reports = [report for report in status.reports if not isinstance(report, Unreachable)]
+
+    assert [(report["node"], report["incarnation"]) for report in reports] == [("b1", 2), ("b2", 1)]
+    assert {one["name"] for one in reports[1]["neighbours"]} >= {"b1"}
+    assert len(performance.of_kind(Delivered)) == 50
+    assert performance.report.is_clean
+
+
 def test_status_knows_who_cannot_answer(tmp_path: Path) -> None:
     performance = Performance(tmp_path, "Freeze b1\nCrash b2\nStatus\n")
     (status,) = performance.of_kind(StatusTaken)
