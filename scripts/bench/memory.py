@@ -97,7 +97,7 @@ async def measure_memory(
     ordering: str = DEFAULT_ORDERING,
 ) -> MemoryFigures:
     """Install subscriptions in stages, and look at the brokers after each."""
-    texts = _subscriptions(subscriptions)
+    texts = distinct_subscriptions(subscriptions)
     plan = plan_brokers(_balanced_tree(brokers), ordering)
     with tempfile.TemporaryDirectory(prefix="plait-bench-") as folder:
         async with (
@@ -164,7 +164,8 @@ async def _look(overlay: RunningOverlay, subscriptions: int) -> Memory:
     return Memory(subscriptions, [psutil.Process(pid).memory_info().rss for pid in pids])
 
 
-def _subscriptions(count: int) -> list[str]:
+def distinct_subscriptions(count: int) -> list[str]:
+    """Return so many, three constraints each."""
     chance = random.Random(0)
     return [
         f"symbol = 'S{chance.randrange(SYMBOLS)}' AND price > {chance.uniform(1, 1000):.4f} "

@@ -26,9 +26,11 @@ from scripts.bench.peers import ORDERED_PEERS, PeerFigures, measure_peers
 from scripts.bench.session import (
     cleaning_up_when_told_to_stop,
     peers_option,
+    plots_option,
     rounds_option,
     seconds_option,
     tell_terminal,
+    write_plots,
 )
 from scripts.bench.trials import System, run_trial
 from scripts.bench.workloads import SUBSCRIBERS, WORKLOADS
@@ -185,11 +187,7 @@ def _measure_peers(session: OrderSession) -> PeerFigures | None:
 @seconds_option
 @rounds_option
 @peers_option
-@click.option(
-    "--plots",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for the figures as SVG.",
-)
+@plots_option
 @json_option("the figures, with those of every round,")
 def command(
     scenarios: Sequence[str],
@@ -236,8 +234,5 @@ def command(
     )
     with cleaning_up_when_told_to_stop():
         figures = measure(session)
-    if plots is not None:
-        plots.mkdir(parents=True, exist_ok=True)
-        for name, chart in figures.charts().items():
-            Path(plots, f"{name}.svg").write_text(chart.to_svg(), encoding="utf-8")
+    write_plots(plots, figures.charts())
     click.echo(json.dumps(figures.to_json()) if as_json else report(figures))

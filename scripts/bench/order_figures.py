@@ -106,8 +106,10 @@ class OrderFigures:
             for ordering in dict.fromkeys(point.ordering for point in self.points)
             if ordering != PAIRWISE
         )
-        yield _none("violations", sum(p.disagreements + p.other_violations for p in ours), theirs)
-        yield _none(
+        yield none_wanted(
+            "violations", sum(p.disagreements + p.other_violations for p in ours), theirs
+        )
+        yield none_wanted(
             "brokers and clients with something left at the end",
             sum(len(point.leftovers) for point in ours),
             f"{len(ours)} scenes",
@@ -117,25 +119,25 @@ class OrderFigures:
         ours = [point.against_fifo for point in self._of(PAIRWISE)]
         if not ours:
             return
-        yield _none(
+        yield none_wanted(
             "publications without conflict that fifo treats otherwise: delay or copies",
             sum(one.others_changed for one in ours),
             f"of {sum(one.others for one in ours):,}; {self._changed_by_others()}",
         )
         unconflicting = [p for p in self._of(PAIRWISE) if not p.scene.conflicting]
         if unconflicting:
-            yield _none(
+            yield none_wanted(
                 "messages of any type beyond fifo's, where nothing conflicts",
                 sum(abs(point.against_fifo.messages_added) for point in unconflicting),
                 f"of {sum(p.messages * p.scene.publications for p in unconflicting):,.0f}",
             )
-        yield _none(
+        yield none_wanted(
             "deliveries later than fifo's by more than a round trip of the conflict path",
             sum(one.waited_too_long for one in ours),
             f"of {sum(one.waited for one in ours):,} that waited, at most "
             f"{max(one.longest_wait_in_round_trips for one in ours):.2f} round trips",
         )
-        yield _none(
+        yield none_wanted(
             "deliveries above all waiting brokers that were later than fifo's",
             sum(one.above_later for one in ours),
             f"of {sum(one.above for one in ours):,}",
@@ -217,7 +219,7 @@ class OrderFigures:
             baseline=f"{work[1]:.2f} µs and {work[0]:.2f} µs, of which brokers "
             f"{fifo.median.system_us:.2f} and {ours.median.system_us:.2f}",
         )
-        yield _none(
+        yield none_wanted(
             f"pairs of subscribers that disagree, over TCP; {clients}",
             max(outcome.disagreeing for outcome in ours.outcomes),
             f"under fifo {max(outcome.disagreeing for outcome in fifo.outcomes)}",
@@ -239,7 +241,7 @@ class OrderFigures:
                 baseline=f"medians {ours:,.0f} and {theirs:,.0f} a second",
             )
         disagreeing, pairs = self.peers.disagreeing(MTPUT, PLAIT)
-        yield _none(
+        yield none_wanted(
             "pairs of subscribers that disagree, in the harness of the peers",
             disagreeing,
             f"of {pairs}; "
@@ -334,7 +336,7 @@ def _lines(points: Sequence[tuple[str, float, float]]) -> list[Line]:
     return [Line(name, sorted(places)) for name, places in by_name.items()]
 
 
-def _none(name: str, value: int, baseline: str) -> Goal:
+def none_wanted(name: str, value: float, baseline: str) -> Goal:
     """None are wanted."""
     return Goal(name=name, value=value, wanted="0", is_met=value == 0, baseline=baseline)
 

@@ -25,7 +25,7 @@ def report(figures: OrderFigures) -> str:
         lines += _trials(figures.trials)
     if figures.peers is not None:
         lines += _peers(figures.peers)
-    lines += ["", *map(_goal, figures.goals)]
+    lines += ["", *map(goal_line, figures.goals)]
     return "\n".join(lines).lstrip("\n")
 
 
@@ -100,7 +100,8 @@ def _peers(peers: PeerFigures) -> Iterator[str]:
         yield f"{name} is left out: {reason}"
 
 
-def _goal(goal: Goal) -> str:
+def goal_line(goal: Goal) -> str:
+    """One figure with what is wanted of it."""
     verdict = {True: "met   ", False: "MISSED", None: "      "}[goal.is_met]
     value = "none" if math.isnan(goal.value) else f"{goal.value:,.5g}"
     wanted = f" (wanted: {goal.wanted})" if goal.wanted else ""

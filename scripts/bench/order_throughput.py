@@ -6,14 +6,13 @@ chosen so that under `sequencer` 130 of them are as much as gets through, and so
 other orderings compare, whatever machine this is.
 """
 
-import contextlib
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
+from scripts.bench.garbage import no_garbage_collection
 from scripts.bench.order_workload import PAIRS, Scene
 from scripts.bench.order_world import play
 
@@ -111,7 +110,7 @@ def measure_throughput(
 def try_load(publishers: int, rate_per_s: float, ordering: str, cores: int) -> Load:
     """Let so many publishers publish at this rate."""
     scene = scene_of(publishers, rate_per_s, cores)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         outcome = play(
             scene, ordering, link_delay_s=LINK_DELAY_S, are_brokers_busy=True, until_s=DURATION_S
         )
@@ -130,14 +129,3 @@ def try_load(publishers: int, rate_per_s: float, ordering: str, cores: int) -> L
         done=sum(at >= begins for at in outcome.delivered_at_s) / owed,
         busiest=max(outcome.busy_s.values()) / DURATION_S,
     )
-
-
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Let no broker pay for a heap that is everybody's."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

@@ -3,11 +3,13 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import click
+
+from scripts.bench.plots import Chart
 
 seconds_option: Final = click.option(
     "--seconds",
@@ -28,6 +30,20 @@ peers_option: Final = click.option(
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     help="The folder of a harness for other systems, see above.",
 )
+
+plots_option: Final = click.option(
+    "--plots",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for the figures as SVG.",
+)
+
+
+def write_plots(folder: Path | None, charts: Mapping[str, Chart]) -> None:
+    """Draw charts into a folder, if there is to be one."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, chart in charts.items():
+            Path(folder, f"{name}.svg").write_text(chart.to_svg(), encoding="utf-8")
 
 
 @contextlib.contextmanager

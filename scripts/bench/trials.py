@@ -26,6 +26,8 @@ from scripts.launcher import BrokerPlan, launch
 DEFAULT_ORDERING: Final = "fifo"
 """What most systems promise, and every peer in the harness."""
 
+DEFAULT_DELTA: Final = 1
+
 MEASURED_FROM: Final = 0.25
 MEASURED_TO: Final = 0.95
 WARM_UP_SHARE: Final = 0.2
@@ -56,6 +58,8 @@ class System:
     """Whether its clients do no more than the relay's, or are those of the client library."""
     ordering: str = DEFAULT_ORDERING
     """What brokers promise."""
+    delta: int = DEFAULT_DELTA
+    """How many of them may fail at a time."""
 
     def broker_of(self, subscriber: int) -> int:
         """Which broker of the line a subscriber connects to."""
@@ -132,7 +136,7 @@ async def run_trial(system: System, workload: Workload, seconds: float) -> Outco
 async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
     """Run a system within the block."""
     if system.brokers:
-        plans = plan_line(system.brokers, system.ordering)
+        plans = plan_line(system.brokers, system.ordering, system.delta)
         async with launch(plans, log_directory=folder, tell=lambda _: None) as overlay:
             brokers = [f"b{number}" for number in range(system.brokers)]
             yield Service(
@@ -158,7 +162,9 @@ async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
             )
 
 
-def plan_line(length: int, ordering: str = DEFAULT_ORDERING) -> list[BrokerPlan]:
+def plan_line(
+    length: int, ordering: str = DEFAULT_ORDERING, delta: int = DEFAULT_DELTA
+) -> list[BrokerPlan]:
     """Return a line of brokers b0, b1 ..., the root in the middle.
 
     So a publication that travels the whole line climbs half of it and descends the other half.
@@ -167,12 +173,14 @@ def plan_line(length: int, ordering: str = DEFAULT_ORDERING) -> list[BrokerPlan]
     parents: dict[str, str | None] = {f"b{root}": None}
     parents |= {f"b{number}": f"b{number + 1}" for number in reversed(range(root))}
     parents |= {f"b{number}": f"b{number - 1}" for number in range(root + 1, length)}
-    return plan_brokers(parents, ordering)
+    return plan_brokers(parents, ordering, delta)
 
 
-def plan_brokers(parents: Mapping[str, str | None], ordering: str) -> list[BrokerPlan]:
+def plan_brokers(
+    parents: Mapping[str, str | None], ordering: str, delta: int = DEFAULT_DELTA
+) -> list[BrokerPlan]:
     """Return brokers, each with the one it joins at."""
-    arguments = ("--ordering", ordering, "--log-level", "warning")
+    arguments = ("--ordering", ordering, "--delta", str(delta), "--log-level", "warning")
     return [
         BrokerPlan(name=name, parent=parent, arguments=arguments)
         for name, parent in parents.items()

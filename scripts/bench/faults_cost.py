@@ -1,0 +1,93 @@
+"""What a re-forming sends, against the publications that are not stable and the members.
+
+The failed broker has the hub above it and all other members below. Before it fails, every member
+has got every publication from it, and no subscriber has confirmed any, so that every member has all
+of them to tell of: that is the most there can be. Subscribers go on when the tree is whole again.
+"""
+
+from functools import partial
+from typing import Final
+
+import attrs
+
+from faulttol.guarantees import check
+from routing.ids import NodeId
+from routing.orderings import DEFAULT_ORDERING
+from scripts.bench.faults_world import FaultWorld
+from scripts.bench.workloads import PAYLOAD_BYTES
+
+HUB: Final = NodeId("hub")
+VICTIM: Final = NodeId("victim")
+CONTENT: Final = {"topic": "t"}
+FILTER: Final = "topic = 't'"
+
+
+@attrs.frozen(kw_only=True)
+class Cost:
+    """What one re-forming took."""
+
+    members: int
+    unstable: int
+    messages: dict[str, int]
+    """By type, from the crash until it was calm again."""
+    bytes: int
+    hub_cpu_s: float
+    longest_step_s: float
+    missing: int
+    """Deliveries that never came."""
+    violations: int
+    leftovers: int
+
+    @property
+    def message_count(self) -> int:
+        """Of all types."""
+        return sum(self.messages.values())
+
+
+def measure_cost(members: int, unstable: int, seed: int = 0) -> Cost:
+    """Kill a broker between so many members, when so many publications are not stable."""
+    world = FaultWorld(seed)
+    brokers = [HUB, *(NodeId(f"member-{number:02}") for number in range(1, members))]
+    world.add_broker(HUB, None)
+    world.add_broker(VICTIM, HUB)
+    for broker in brokers[1:]:
+        world.add_broker(broker, VICTIM)
+    publishers, subscribers = [], []
+    for broker in brokers:
+        publisher, subscriber = NodeId(f"p-{broker}"), NodeId(f"s-{broker}")
+        publishers.append(publisher)
+        subscribers.append(subscriber)
+        for client, ask in ((publisher, world.advertise), (subscriber, world.subscribe)):
+            node = world.add_client(client, broker)
+            world.when_ready(node, partial(ask, client, FILTER))
+    world.run_until_calm()
+    for subscriber in subscribers:
+        world.freeze(subscriber)
+    for number in range(unstable):
+        world.publish(publishers[number % members], CONTENT, bytes(PAYLOAD_BYTES))
+    world.run_until_calm()
+    for broker in brokers:
+        counters = world.broker(broker).publications.counters
+        assert counters.received - counters.stable == unstable, f"{broker}: {counters}"
+
+    spent = world.begin_phase()
+    world.crash(VICTIM)
+    world.run_until_calm()
+    world.end_phase()
+    for subscriber in subscribers:
+        world.unfreeze(subscriber)
+    world.run_until_calm()
+    records = world.records()
+    delivered = sum(record["kind"] == "delivered" for record in records)
+    violations = check(records, ordering=DEFAULT_ORDERING, delta=1).violations
+    return Cost(
+        members=members,
+        unstable=unstable,
+        messages=dict(spent.messages),
+        bytes=spent.bytes,
+        hub_cpu_s=spent.cpu_s[HUB],
+        longest_step_s=spent.longest_step_s,
+        missing=members * unstable - delivered,
+        violations=len(violations),
+        leftovers=len(world.unfinished()),
+    )

@@ -1,0 +1,199 @@
+"""What is delivered when many brokers fail at once, more than anybody promises to survive.
+
+Brokers are a random tree, with clients at random brokers. A share of the brokers, drawn at random,
+is killed at the same moment, in the middle of traffic. All clients live, and those whose broker has
+failed find themselves another one. Whatever matches is owed to each of them.
+
+Publications are those issued shortly before the crash or after it; *later* ones are issued when all
+timeouts are long over, and tell whether the overlay has healed.
+"""
+
+import random
+from collections import Counter, defaultdict
+from functools import partial
+from typing import Final
+
+import attrs
+
+from broker.client_core import ClientCore, ClientState
+from broker.core import BrokerCore
+from broker.effects import Delivery
+from broker.sim.world import World
+from faulttol.guarantees import check
+from routing.ids import NodeId
+from routing.orderings import DEFAULT_ORDERING
+from topologies.builders import random_tree
+
+CLIENTS: Final = 100
+"""Publishers, and as many subscribers."""
+PER_TOPIC: Final = 4
+FALLBACKS: Final = 3
+"""Brokers beside its own that each client has been told of."""
+JOINED_S: Final = 3.0
+"""When every broker has joined; then clients begin."""
+CRASH_AT_S: Final = 5.2
+"""Not at a tick of the heartbeat."""
+BEGIN_S: Final = 5.0
+INTERVAL_S: Final = 0.1
+PUBLICATIONS: Final = 12
+"""Of each publisher, two of them before the crash."""
+LATER_S: Final = 150.0
+END_S: Final = 200.0
+
+
+@attrs.frozen(kw_only=True)
+class Rate:
+    """What came of one crash of many."""
+
+    brokers: int
+    delta: int
+    failed: int
+    owed: int
+    delivered: int
+    owed_later: int
+    delivered_later: int
+    unsafe: dict[str, int]
+    """Violations of every guarantee but `loss`."""
+    clients_lost: int
+    """Clients that gave up, or never came back."""
+    not_operational: int
+    """Brokers that live and have no place in the tree at the end."""
+    too_large: int
+    """Sets of more than δ failed brokers that hang together."""
+    seed: int
+
+    @property
+    def share_failed(self) -> float:
+        """Of all brokers."""
+        return self.failed / self.brokers
+
+    @property
+    def share_delivered(self) -> float:
+        """Of all that is owed for publications around the crash."""
+        return self.delivered / self.owed
+
+    @property
+    def share_delivered_later(self) -> float:
+        """Of all that is owed when everything should be well again."""
+        return self.delivered_later / self.owed_later if self.owed_later else 0.0
+
+
+class _Scene:
+    """One overlay, its clients, and what reaches whom."""
+
+    def __init__(self, brokers: int, delta: int, clients: int, seed: int) -> None:
+        self.world = World(seed)
+        self.chance = random.Random(seed)
+        self.overlay = random_tree(brokers, seed)
+        self.clients = clients
+        self.subscribers: dict[int, list[NodeId]] = defaultdict(list)
+        """By topic."""
+        self.owed: dict[bool, set[tuple[NodeId, int, NodeId]]] = {False: set(), True: set()}
+        """Publisher, number and subscriber; whether later or not."""
+        self.delivered: set[tuple[NodeId, int, NodeId]] = set()
+        self.failed: list[str] = []
+        for broker in self.overlay.brokers:
+            parent = self.overlay.parent_of(broker)
+            self.world.add_broker(NodeId(broker), NodeId(parent) if parent else None, delta=delta)
+
+    def add_clients(self) -> None:
+        topics = max(1, self.clients // PER_TOPIC)
+        for number in range(self.clients):
+            topic = number % topics
+            subscriber, publisher = NodeId(f"s{number}"), NodeId(f"p{number}")
+            self.subscribers[topic].append(subscriber)
+            for name in (subscriber, publisher):
+                homes = self.chance.sample(
+                    self.overlay.brokers, min(1 + FALLBACKS, len(self.overlay.brokers))
+                )
+                node = self.world.add_client(name, *map(NodeId, homes))
+                self.world.when_ready(node, partial(self._ask, name, topic))
+            self.world.nodes[subscriber].on_delivery = partial(self._on_delivery, subscriber)
+            phase_s = INTERVAL_S * number / self.clients
+            for turn in range(PUBLICATIONS):
+                at = BEGIN_S + phase_s + turn * INTERVAL_S
+                self.world.at(at, self._publish, publisher, topic, False)
+            self.world.at(LATER_S + phase_s, self._publish, publisher, topic, True)
+
+    def _ask(self, name: NodeId, topic: int) -> None:
+        world = self.world
+        core = client_core(world, name)
+        ask = core.subscribe if name.startswith("s") else core.advertise
+        ask(world.now, f"topic = '{topic}'")
+        world.carry_out_calls(world.nodes[name])
+
+    def _publish(self, publisher: NodeId, topic: int, is_later: bool) -> None:
+        world = self.world
+        core = client_core(world, publisher)
+        if core.state is ClientState.CLOSED:
+            return
+        seq = core.publish(world.now, {"topic": str(topic)}, b"")
+        self.owed[is_later].update((publisher, seq, name) for name in self.subscribers[topic])
+        world.carry_out_calls(world.nodes[publisher])
+
+    def _on_delivery(self, subscriber: NodeId, delivery: Delivery) -> None:
+        self.delivered.add((delivery.publisher, delivery.seq, subscriber))
+
+    def crash(self, count: int) -> None:
+        self.failed = self.chance.sample(self.overlay.brokers, count)
+        for broker in self.failed:
+            self.world.crash(NodeId(broker))
+
+    def regions(self) -> list[int]:
+        """How many brokers hang together in each set that has failed."""
+        left, sizes = set(self.failed), []
+        while left:
+            region = [left.pop()]
+            for broker in region:
+                near = left.intersection(self.overlay.neighbours_of(broker))
+                left -= near
+                region.extend(near)
+            sizes.append(len(region))
+        return sizes
+
+
+def client_core(world: World, name: NodeId) -> ClientCore:
+    """The core of a client."""
+    core = world.nodes[name].core
+    assert isinstance(core, ClientCore)
+    return core
+
+
+def measure_rate(
+    brokers: int, delta: int, share: float, clients: int = CLIENTS, seed: int = 0
+) -> Rate:
+    """Kill a share of the brokers at once, and count what is delivered."""
+    scene = _Scene(brokers, delta, clients, seed)
+    world = scene.world
+    world.run(until=JOINED_S)
+    late = [node.name for node in world.nodes.values() if not node.is_ready]
+    assert not late, f"not there in time: {late}"
+    scene.add_clients()
+    failed = round(share * brokers)
+    world.at(CRASH_AT_S, scene.crash, failed)
+    world.run(until=END_S)
+    report = check(world.records(), ordering=DEFAULT_ORDERING, delta=delta)
+    unsafe = Counter(violation.guarantee for violation in report.violations)
+    del unsafe["loss"]
+    alive = [node for node in world.nodes.values() if node.stopped is None]
+    return Rate(
+        brokers=brokers,
+        delta=delta,
+        failed=failed,
+        owed=len(scene.owed[False]),
+        delivered=len(scene.owed[False] & scene.delivered),
+        owed_later=len(scene.owed[True]),
+        delivered_later=len(scene.owed[True] & scene.delivered),
+        unsafe=dict(unsafe),
+        clients_lost=sum(
+            node.stopped is not None or node.core.state is not ClientState.READY
+            for node in world.nodes.values()
+            if isinstance(node.core, ClientCore)
+        ),
+        not_operational=sum(
+            isinstance(node.core, BrokerCore) and node.core.status()["state"] != "operational"
+            for node in alive
+        ),
+        too_large=sum(size > delta for size in scene.regions()),
+        seed=seed,
+    )
