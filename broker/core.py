@@ -794,6 +794,10 @@ class BrokerCore:
             members=list(self.neighbourhood.distances()),
             millis=round(1000 * (self.now - self._started_at), 3),
         )
+        self._greet_waiting()
+
+    def _greet_waiting(self) -> None:
+        """Answer those who came too early, for whom it may be too late by now."""
         greetings, self._greetings = self._greetings, []
         for link_id, hello in greetings:
             if link_id in self._links:
@@ -939,6 +943,7 @@ class BrokerCore:
         self.neighbours.parent = None
         self.requests.forget(parent, self.now)
         self._join_operation = None
+        self._greet_waiting()
         for node in self.neighbourhood.distances():
             place = self.neighbourhood.place_of(node)
             if node != self.node and place is not None and place.address:

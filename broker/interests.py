@@ -227,8 +227,9 @@ class Interests:
             self._put_in_subscription(entry)
         self._neighbours.version += 1
         hops = self._hops_to_tell(entry)
+        # Those who were told before are told again: it may have been under another operation, which
+        # is not confirmed yet, and this one vouches for all.
         targets = [t for t in self._neighbours.other_brokers(source) if t.hop in hops]
-        targets = [target for target in targets if target.hop not in forwarded]
         self._forwarded[entry.id] = forwarded | {target.hop: None for target in targets}
         onwards = self._subscribe_onwards(subscribe.operation, entry)
         self._requests.pass_on(
