@@ -135,9 +135,12 @@ class Neighbourhood:
 class Summon:
     """A hub tells a broker that stands next to a failed one; no greeting, and no answer."""
 
+    hub: NodeId
     failed: tuple[Life, ...]
     address: str
     """Of the hub, for a broker that had only begun to join, and may join there instead."""
+    links: tuple[TopologyLink, ...] = ()
+    """Where the sender is now, which was summoned and has a place already."""
 
 
 @attrs.frozen

@@ -71,6 +71,8 @@ class Reforming:
         """By the direction of the failed neighbour."""
         self._visits: dict[str, Life] = {}
         """Whom this broker dials, to see whether it lives, and to tell who does not."""
+        self._replies: dict[str, None] = {}
+        """Hubs that wait for this broker, which has a place already."""
         self._returning: list[tuple[LinkId, Hello, float]] = []
         """Greetings of brokers of which an earlier incarnation has failed, and since when."""
         self._waiting: list[tuple[LinkId, Hello]] = []
@@ -473,27 +475,44 @@ class Reforming:
 
     def is_visit(self, address: str) -> bool:
         """Whether this broker dialled only to see whether somebody lives there."""
-        return address in self._visits
+        return address in self._visits or address in self._replies
 
     def on_visit_failed(self, address: str, reason: str) -> None:
         """Nobody lives there."""
-        self.suspect(self._visits.pop(address), reason)
+        self._replies.pop(address, None)
+        if address in self._visits:
+            self.suspect(self._visits.pop(address), reason)
         self.review()
 
     def on_visit(self, link: LinkId, address: str) -> None:
         """Somebody lives there, who is told what it may not have noticed."""
         core = self._core
-        del self._visits[address]
-        core.outbox.send(link, Summon(failed=core.neighbourhood.buried, address=core.address))
+        own = core.neighbourhood.link_of(core.node)
+        if address in self._replies and own is not None:
+            del self._replies[address]
+            core.outbox.send(link, Summon(hub=core.node, failed=(), address="", links=(own,)))
+        else:
+            self._visits.pop(address, None)
+            known = core.neighbourhood.buried
+            core.outbox.send(link, Summon(hub=core.node, failed=known, address=core.address))
         core.outbox.add(CloseLink(link, GoodbyeCode.LEFT, "no more to say"))
         self._answer_doubted()
 
     def on_summon(self, summon: Summon) -> None:
         """A hub waits for us, perhaps."""
+        core = self._core
+        core.neighbourhood.add_all(summon.links)
         for life in summon.failed:
             self.suspect(life, "so says a hub")
         self.review()
-        self._core.join_instead(summon.address)
+        core.join_instead(summon.address)
+        own = core.neighbourhood.link_of(core.node)
+        parent = core.neighbours.parent
+        if own is None or own.moves == 0 or parent is None or self.is_seeking:
+            return
+        if summon.failed and parent.node != summon.hub:
+            self._replies[summon.address] = None
+            core.outbox.add(OpenLink(summon.address))
 
     def _answer_doubted(self) -> None:
         """Clients that say their broker has failed are answered when that is known."""

@@ -118,7 +118,7 @@ SAMPLES: tuple[Message, ...] = (
     Progress(0, 0),
     StatusRequest(),
     StatusReply(report=b"{}"),
-    Summon(failed=(), address=""),
+    Summon(hub=PEER, failed=(), address=""),
     Attach(advertisements=0, subscriptions=0, received=0, sent=0, links=(), seen=(), stable=()),
     Withdraw(operation=OPERATION, client=NodeId("other")),
 )
