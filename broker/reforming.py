@@ -404,7 +404,6 @@ class Reforming:
             core.publications,
             dead,
             orphans,
-            unfinished=adoption.unfinished_subscriptions,
             now=core.now,
         )
         self.circles += reunion.run()

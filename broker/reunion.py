@@ -12,7 +12,7 @@ every orphan that lacks it:
 Streams begin anew with what is kept, at both ends, so that counters and confirmations go on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import attrs
 
@@ -23,7 +23,7 @@ from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, R
 from broker.orphans import Orphan, key_of, without_log_flags
 from broker.publications import Publications
 from faulttol.merging import Key, Merge, Side, merge
-from routing.ids import NodeId, SubscriptionId
+from routing.ids import NodeId
 
 
 @attrs.define(eq=False)
@@ -60,18 +60,18 @@ class Reunion:
         dead: Neighbour,
         orphans: Sequence[Orphan],
         *,
-        unfinished: Iterable[SubscriptionId],
         now: float,
     ) -> None:
-        """Put `orphans` in the place of `dead`; `unfinished` subscriptions were on their way."""
+        """Put `orphans` in the place of `dead`."""
+        ordering = publications.ordering
         self._publications = publications
+        self._is_ordered = ordering.waits_for_conflicts or ordering.settles_at_root
         self._dead = dead
         self._orphans = {orphan.neighbour.node: orphan for orphan in orphans}
-        self._unfinished = frozenset(unfinished)
-        self._excluded: frozenset[SubscriptionId] = frozenset()
         self._now = now
         self._items: dict[Key, _Item] = {}
         self._wanted: dict[bytes, dict[NodeId | None, frozenset[NodeId]]] = {}
+        self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
         self._stable = {
             (last.publisher, last.incarnation, last.seq)
@@ -85,10 +85,6 @@ class Reunion:
     def run(self) -> int:
         """Do it; returns how many publications could not be put in order."""
         merged = self._merge()
-        if merged.circles and self._unfinished:
-            # The failed brokers did not know of some subscription yet, and passed it by.
-            self._excluded = self._unfinished
-            merged = self._merge()
         self._prepare()
         for key in merged.decided:
             self._release(self._items[key])
@@ -98,12 +94,12 @@ class Reunion:
         return merged.circles
 
     def _merge(self) -> Merge:
-        self._items.clear()
-        self._wanted.clear()
         own = self._collect_own()
         sides = [own, *(self._collect(orphan) for orphan in self._orphans.values())]
         self._find_lacking(sides)
-        return merge(list(self._items), sides)
+        merged = merge(list(self._items), sides)
+        self._passed_by = dict(zip((None, *self._orphans), merged.passed_by, strict=True))
+        return merged
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -113,6 +109,8 @@ class Reunion:
         if item is None:
             item = self._items[key] = _Item(publication, is_stable=key in self._stable)
             item.wanted_by = self._sides_wanting(publication.content)
+            if publication.flags & Flag.UNORDERED or not self._is_ordered:
+                item.wanted_by = dict.fromkeys(item.wanted_by, frozenset())
         return item
 
     def _sides_wanting(self, content: bytes) -> dict[NodeId | None, frozenset[NodeId]]:
@@ -123,7 +121,7 @@ class Reunion:
             subscriptions = interests.subscriptions
             for name in subscriptions.index.match(decode_content(content)):
                 entry = subscriptions.get(name)
-                if entry is not None and name not in self._excluded:
+                if entry is not None:
                     side = entry.hop if entry.hop in self._orphans else None
                     by_side.setdefault(side, set())
                     if entry.ordered:
@@ -165,14 +163,14 @@ class Reunion:
 
     def _collect_own_from_above(self, dead: Above) -> Side:
         """The same, at a broker that loses the root and becomes the root."""
-        got, own_settled = [], set()
+        got, concern_all = [], set()
         for arrival in dead.received.keep():
             if arrival.settles is None:
                 self._own_item(arrival)
                 got.append(arrival.key)
             else:
                 got.append(arrival.settles.key)
-                own_settled.add(arrival.settles.key)
+                concern_all.add(arrival.settles.key)
         # What climbs and what is held, in the order of arrival: held is also what does not climb.
         held = list(self._publications.ordering.held)
         gave: list[Arrival] = []
@@ -186,12 +184,12 @@ class Reunion:
         for arrival in gave:
             self._own_item(arrival, is_own=True)
         forgotten = [
-            a.key for a in gave if a.has_waited and not a.waits and a.key not in own_settled
+            a.key for a in gave if a.has_waited and not a.waits and a.key not in concern_all
         ]
-        own_settled.update(forgotten)
+        concern_all.update(forgotten)
         return Side(
             got=[key for key in (*forgotten, *got) if key in self._items],
-            own_settled=own_settled,
+            concern_all=concern_all,
             gave=[arrival.key for arrival in gave],
         )
 
@@ -215,7 +213,7 @@ class Reunion:
             for publication in orphan.sent
             if publication.flags & Flag.ACKNOWLEDGED and key_of(publication) not in notices
         ]
-        own_settled = notices | set(got)
+        concern_all = notices | set(got)
         for publication in orphan.received:
             key = key_of(publication)
             if not publication.flags & Flag.NOTICE:
@@ -225,13 +223,15 @@ class Reunion:
             got.append(key)
         return Side(
             got=got,
-            own_settled=own_settled,
+            concern_all=concern_all,
             gave=[key_of(publication) for publication in orphan.sent],
         )
 
     def _find_lacking(self, sides: Sequence[Side]) -> None:
         for node, side in zip((None, *self._orphans), sides, strict=True):
-            got = set(side.got) - set(side.own_settled)
+            got = set(side.got) - set(side.concern_all)
+            wanted_once = {key for key in got if node not in self._items[key].wanted_by}
+            side.concern_all = wanted_once.union(side.concern_all)
             side.subscribers = {
                 key: item.wanted_by[node]
                 for key, item in self._items.items()
@@ -378,6 +378,8 @@ class Reunion:
             orphan = self._orphans[neighbour.node]
             if neighbour in arrival.adopted_by or orphan.has_seen(key):
                 continue
+            if key in self._passed_by[neighbour.node]:
+                continue
             self._note_possession(neighbour, arrival)
             self._publications.send(neighbour, arrival.publication)
 
@@ -403,9 +405,10 @@ class Reunion:
         publication = item.publication
         key = key_of(publication)
         route = publications.compute_route(arrival.source, publication.content)
-        down: Iterable[Below] = route.down
+        down: Sequence[Below] = route.down
         climbs = route.climbs
-        if publications.has_seen(key) and None in item.wanted_by:
+        has_had_it = publications.has_seen(key) and None in item.wanted_by
+        if has_had_it or key in self._passed_by[None]:
             # Its own side wanted it, so that it has had it, before it became stable there.
             down = [neighbour for neighbour in down if neighbour.node in self._orphans]
             climbs = False

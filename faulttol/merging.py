@@ -7,23 +7,27 @@ sides have a publication in common with somebody who has seen more, they get it 
 
 The order is put together from *bindings*, pairs of publications of which one was first for sure:
 
-- a side got both in this order, and somebody on it wanted both, and so did somebody elsewhere;
+- a side got both in this order, for one of its subscribers, and a subscriber of whom anything is
+  missing wants both;
 - a side got the one, wants the other and lacks it: the region had not released it to that side, so
   whatever the side got was before it (and so was what it has settled itself and given);
 - a side gave both in this order, and some subscriber wants both: the region takes in order what
   comes over one link;
 - they are of one publisher.
 
-"Wanted both" matters. Two publications without a common subscriber have no order, and different
+"Wants both" matters. Two publications without a common subscriber have no order, and different
 brokers of the region may have had them differently; three such pairs make a harmless circle.
+
+A circle with something in it that a side lacks is none: the region had *passed by* that side, whose
+subscription came too late for the one that it wants now, and it is not to have it.
 
 A publication is *decided* if the region released it to some side, or if something that it comes
 before was released. What is not decided the hub takes in as it takes in any other.
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 import attrs
@@ -40,14 +44,14 @@ class Side:
 
     got: Sequence[Key] = ()
     """From the region, in this order: publications, and that its own have been settled."""
-    own_settled: Collection[Key] = frozenset()
-    """Those in `got` that came from this side, which waited for them to be settled. Who on the
-    side they were held for need not be known, so they are taken to concern everybody."""
+    concern_all: Collection[Key] = frozenset()
+    """Those in `got` that concern everybody on this side, as it is not known whom they do: what came
+    from this side, which waited for them to be settled, and what nobody wants any more."""
     gave: Sequence[Key] = ()
     """To the region, in this order."""
     decides: bool = False
     """What it gave had been settled before, and went down into the region: the order is final."""
-    lacks: Collection[Key] = frozenset()
+    lacks: Sequence[Key] = ()
     """What it wants, and has not got, in the order in which these are known to the hub."""
     subscribers: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
     """Who on this side wants it, in order."""
@@ -60,6 +64,8 @@ class Merge:
     decided: tuple[Key, ...]
     """What the region had released."""
     undecided: tuple[Key, ...]
+    passed_by: tuple[frozenset[Key], ...]
+    """For each side what it lacks and is not to have."""
     circles: int
     """How many publications come before themselves: none, unless too many brokers have failed."""
 
@@ -81,53 +87,106 @@ class _Bindings:
 
 def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
     """Order these publications, which are all that any side has got, given or lacks."""
-    bindings = _Bindings(keys)
-    wanting_sides = Counter(
-        key for side in sides for key, subscribers in side.subscribers.items() if subscribers
-    )
-    for side in sides:
-        _bind_got(side, bindings, wanting_sides)
-        if side.decides:
-            for first, then in zip(side.gave, side.gave[1:], strict=False):
-                bindings.add(first, then)
-        else:
-            _bind_given(side, bindings, sides)
-    _bind_publishers(keys, bindings)
+    passed_by: list[set[Key]] = [set() for _ in sides]
+    while True:
+        lacks = [
+            [key for key in side.lacks if key not in out]
+            for side, out in zip(sides, passed_by, strict=True)
+        ]
+        bindings, lacking = _bind(keys, sides, lacks)
+        order, circles = _sorted_by(bindings, keys)
+        news = _on_a_circle(bindings, lacking) if circles else []
+        if not news:
+            break
+        # To the hub the region would have had to climb, had both known that both are concerned.
+        of_hub = [(number, key) for number, key in news if sides[number].decides]
+        for number, key in of_hub or news:
+            passed_by[number].add(key)
 
     decided = {key for side in sides if not side.decides for key in side.got}
     decided.update(key for side in sides if side.decides for key in side.gave)
     _close(decided, bindings)
-    order, circles = _sorted_by(bindings, keys)
     return Merge(
         decided=tuple(key for key in order if key in decided),
         undecided=tuple(key for key in order if key not in decided),
+        passed_by=tuple(map(frozenset, passed_by)),
         circles=circles,
     )
 
 
-def _bind_got(side: Side, bindings: _Bindings, wanting_sides: Mapping[Key, int]) -> None:
-    last_of: dict[NodeId, Key] = {}
-    last_own: Key | None = None
-    for key in side.got:
-        if key in side.own_settled:
-            for first in last_of.values():
-                bindings.add(first, key)
-            bindings.add(last_own, key)
-            last_of.clear()
-            last_own = key
-        elif wanting_sides[key] > 1:
-            for subscriber in side.subscribers.get(key, _NOBODY):
-                bindings.add(last_of.get(subscriber, last_own), key)
-                last_of[subscriber] = key
-    has = dict(last_of)
-    if side.decides:  # its own have been settled on its own side, before it gave them
-        for key in side.gave:
-            for subscriber in side.subscribers.get(key, _NOBODY):
-                has[subscriber] = key
-    for key in side.lacks:
-        for subscriber in side.subscribers.get(key, _NOBODY):
-            bindings.add(last_of.get(subscriber, last_own), key)
-            bindings.add(has.get(subscriber), key)
+_Lack = tuple[int, Key, Key]
+"""A side, by its number, lacks a publication: here is one that came before it."""
+
+
+def _bind(
+    keys: Sequence[Key], sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
+) -> tuple[_Bindings, list[_Lack]]:
+    bindings = _Bindings(keys)
+    lacking: list[_Lack] = []
+    watched = {
+        wanted
+        for side, lacked in zip(sides, lacks, strict=True)
+        for wanted in _wanted_by_each(side)
+        if not wanted.isdisjoint(lacked)
+    }
+    for number, side in enumerate(sides):
+        lacking += [(number, *pair) for pair in _bind_got(side, lacks[number], watched, bindings)]
+        if side.decides:
+            for first, then in pairwise(side.gave):
+                bindings.add(first, then)
+        else:
+            _bind_given(side, bindings, sides)
+    _bind_publishers(keys, bindings)
+    return bindings, lacking
+
+
+def _wanted_by_each(side: Side) -> set[frozenset[Key]]:
+    """What the subscribers of a side want; of those that want the same, one."""
+    wanted: dict[NodeId, set[Key]] = {}
+    for key, subscribers in side.subscribers.items():
+        for subscriber in subscribers:
+            wanted.setdefault(subscriber, set()).add(key)
+    return {frozenset(keys) for keys in wanted.values()}
+
+
+def _bind_got(
+    side: Side, lacks: Sequence[Key], watched: Collection[frozenset[Key]], bindings: _Bindings
+) -> list[tuple[Key, Key]]:
+    """What one subscriber got in one order, as far as it is of use to another; and what it lacks."""
+    lacking = []
+    for wanted in _wanted_by_each(side) or {frozenset[Key]()}:
+        got = [key for key in side.got if key in wanted or key in side.concern_all]
+        gave = [key for key in side.gave if key in wanted] if side.decides else []
+        lacked = [key for key in lacks if key in wanted]
+        for by_another in watched:
+            chain = [key for key in got if key in by_another]
+            for first, then in pairwise(chain):
+                bindings.add(first, then)
+            # What a side settles itself it has before it gives it away.
+            before = [*chain[-1:], *[key for key in gave if key in by_another][-1:]]
+            for key in lacked:
+                if key in by_another:
+                    for first in before:
+                        bindings.add(first, key)
+                        lacking.append((first, key))
+    return lacking
+
+
+def _on_a_circle(bindings: _Bindings, lacking: Iterable[_Lack]) -> list[tuple[int, Key]]:
+    """Who lacks something that is also known to come before what it got."""
+    before: dict[Key, set[Key]] = {}
+
+    def all_before(key: Key) -> set[Key]:
+        if key not in before:
+            unvisited = list(bindings.before[key])
+            found = set(unvisited)
+            for then in unvisited:
+                unvisited.extend(news := bindings.before[then].keys() - found)
+                found |= news
+            before[key] = found
+        return before[key]
+
+    return [(number, key) for number, first, key in lacking if key in all_before(first)]
 
 
 def _bind_given(side: Side, bindings: _Bindings, sides: Sequence[Side]) -> None:
