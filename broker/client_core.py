@@ -177,6 +177,8 @@ class ClientCore:
         self._session: int | None = None
         """The incarnation of the broker that knows this client."""
         self._sessions = 0
+        self.has_lost_session = False
+        """Whether a broker has once not known this client that had joined the overlay."""
         self._has_joined = False
         self._sent: LeafStream[Publish] = LeafStream()
         self._received: LeafStream[Publish] = LeafStream()
@@ -608,6 +610,7 @@ class ClientCore:
         """The broker does not know this client: join, and install again what was installed."""
         if self._session is not None:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
+        self.has_lost_session |= self._has_joined
         self._session = welcome.incarnation
         kept = list(self._sent.keep())
         if not is_same:
@@ -631,6 +634,10 @@ class ClientCore:
                 self._on_confirm(operation)  # the lost session took it along
             elif isinstance(request.message, Join):
                 del self._requests[operation]
+        for subscription, interest in self._subscriptions.items():
+            if interest.is_active:
+                self._record_unsubscribed(subscription)
+                interest.is_installed = False
         self._request(join)
 
     def _on_joined(self) -> None:
@@ -649,9 +656,6 @@ class ClientCore:
                     self._restoring.add(operation)
         for subscription, interest in self._subscriptions.items():
             if not interest.is_withdrawn:
-                if interest.is_installed:
-                    self._record_unsubscribed(subscription)
-                    interest.is_installed = False
                 interest.wire_id = self._wire_id(subscription)
                 self._request_subscription(subscription, interest, operations.get(subscription))
         self._matches.clear()

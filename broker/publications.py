@@ -483,6 +483,10 @@ class Publications:
         if not arrival.missing:
             self._complete(arrival)
 
+    def look_for_stable(self, neighbour: Below) -> None:
+        """Its streams have begun anew, perhaps with what is stable already."""
+        self._touched[neighbour.node] = neighbour
+
     def complete_at_root(self, arrival: Arrival) -> None:
         """What is complete, and waited for the parent to say that it is stable, is stable."""
         if not arrival.missing:

@@ -35,7 +35,7 @@ from broker.messages import (
 from broker.neighbours import UP, Above, Below, Neighbour, is_client
 from broker.orphans import Orphan
 from broker.reunion import Reunion
-from faulttol.neighbourhood import Life, Place
+from faulttol.neighbourhood import Life, Place, TopologyLink
 from routing.ids import NodeId
 
 if TYPE_CHECKING:
@@ -45,6 +45,15 @@ PATIENCE_WITH_CLIENTS: Final = 1.25
 PATIENCE: Final = 2.5
 """Heartbeat timeouts that a hub waits for those who do not come: they have to notice first. For a
 broker longer, because giving it up means taking it for failed."""
+
+
+@attrs.frozen
+class _Sought:
+    """A hub, and what was known of it when it was dialled."""
+
+    hub: NodeId
+    place: Place
+    link: TopologyLink | None
 
 
 @attrs.define(eq=False)
@@ -79,8 +88,8 @@ class Reforming:
         """Greetings of orphans of this broker's own parent."""
         self._doubted: list[tuple[LinkId, Hello]] = []
         """Greetings of clients whose broker has failed, they say."""
-        self._sought: Place | None = None
-        """Where the hub is that has been dialled."""
+        self._sought: _Sought | None = None
+        """The hub that has been dialled."""
         self._awaits_adoption = False
         """Whether a hub has heard of this branch and has not taken it in yet."""
         self.reformed = 0
@@ -172,8 +181,8 @@ class Reforming:
         else:
             place = core.neighbourhood.place_of(hub)
             assert place is not None
-            if self._sought != place:
-                self._sought = place
+            if self._sought is None or self._sought.place != place:
+                self._sought = _Sought(hub, place, core.neighbourhood.link_of(hub))
                 core.dial_parent(place.address)
 
     def on_dial_failed(self, address: str, reason: str) -> None:
@@ -191,10 +200,10 @@ class Reforming:
     def on_stranded(self) -> None:
         """Who was to be the hub is not in the tree itself: somebody else is."""
         core = self._core
-        if self._sought is not None:
-            for life in core.neighbourhood.lives_at(self._sought.address):
-                core.neighbourhood.remove(life.node)
-            self._sought = None
+        sought, self._sought = self._sought, None
+        if sought is not None:
+            if core.neighbourhood.link_of(sought.hub) == sought.link:  # or it is in it by now
+                core.neighbourhood.remove(sought.hub)
             self.review()
 
     def attach(self, parent: Above) -> None:
@@ -329,7 +338,7 @@ class Reforming:
         """Somebody who stood next to a gap has begun anew, and brings nothing along."""
         for gap in self._gaps.values():
             if node in self._core.neighbourhood.boundary(self._region(gap)):
-                gap.lost.add(node)
+                self._note_loss(gap, node)
                 gap.orphans.pop(node, None)
                 gap.visit_at = self._core.now
 
@@ -570,10 +579,14 @@ class Reforming:
 
     def _lose(self, gap: _Gap, node: NodeId, reason: str) -> None:
         """Go on without a client."""
-        gap.lost.add(node)
+        self._note_loss(gap, node)
         orphan = gap.orphans.pop(node, None)
         if orphan is not None:
             self._core.hang_up(orphan.neighbour, GoodbyeCode.LEFT, reason)
+
+    def _note_loss(self, gap: _Gap, node: NodeId) -> None:
+        gap.lost.add(node)
+        self._core.outbox.record("suspected", about=node, members=[self._core.node], millis=0)
 
     def _is_broker(self, node: NodeId) -> bool:
         place = self._core.neighbourhood.place_of(node)

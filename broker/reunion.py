@@ -475,3 +475,5 @@ class Reunion:
             publications.no_longer_missing(arrival)
             if isinstance(dead, Above):
                 publications.complete_at_root(arrival)
+        for orphan in self._orphans.values():
+            publications.look_for_stable(orphan.neighbour)

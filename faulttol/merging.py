@@ -76,13 +76,23 @@ _NOBODY: Final[frozenset[NodeId]] = frozenset()
 class _Bindings:
     """What comes before what."""
 
-    def __init__(self, keys: Iterable[Key]) -> None:
-        self.before: dict[Key, dict[Key, None]] = {key: {} for key in keys}
+    def __init__(self, before: Mapping[Key, Iterable[Key]]) -> None:
+        self.before = {key: dict.fromkeys(first) for key, first in before.items()}
         """For each publication those that come before it."""
 
     def add(self, first: Key | None, then: Key) -> None:
         if first is not None and first != then:
             self.before[then][first] = None
+
+    def all_before(self, key: Key) -> set[Key]:
+        """All that come before it, near or far."""
+        unvisited = list(self.before[key])
+        found = set(unvisited)
+        for first in unvisited:
+            news = self.before[first].keys() - found
+            unvisited.extend(news)
+            found |= news
+        return found
 
 
 def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
@@ -93,14 +103,21 @@ def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
             [key for key in side.lacks if key not in out]
             for side, out in zip(sides, passed_by, strict=True)
         ]
-        bindings, lacking = _bind(keys, sides, lacks)
+        certain, lacking = _bind(keys, sides, lacks)
+        bindings = _Bindings(certain.before)
+        for _, first, key in lacking:
+            bindings.add(first, key)
         order, circles = _sorted_by(bindings, keys)
-        news = _on_a_circle(bindings, lacking) if circles else []
+        if not circles:
+            break
+        news = _on_a_circle(certain, lacking)
+        if not news:
+            news = _on_a_circle(bindings, lacking)
+            # To the hub the region would have had to climb, had both known that both are concerned.
+            news = [lack for lack in news if sides[lack[0]].decides] or news
         if not news:
             break
-        # To the hub the region would have had to climb, had both known that both are concerned.
-        of_hub = [(number, key) for number, key in news if sides[number].decides]
-        for number, key in of_hub or news:
+        for number, key in news:
             passed_by[number].add(key)
 
     decided = {key for side in sides if not side.decides for key in side.got}
@@ -121,7 +138,7 @@ _Lack = tuple[int, Key, Key]
 def _bind(
     keys: Sequence[Key], sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
 ) -> tuple[_Bindings, list[_Lack]]:
-    bindings = _Bindings(keys)
+    bindings = _Bindings({key: () for key in keys})
     lacking: list[_Lack] = []
     watched = {
         wanted
@@ -166,27 +183,14 @@ def _bind_got(
             before = [*chain[-1:], *[key for key in gave if key in by_another][-1:]]
             for key in lacked:
                 if key in by_another:
-                    for first in before:
-                        bindings.add(first, key)
-                        lacking.append((first, key))
+                    lacking += [(first, key) for first in before if first != key]
     return lacking
 
 
 def _on_a_circle(bindings: _Bindings, lacking: Iterable[_Lack]) -> list[tuple[int, Key]]:
     """Who lacks something that is also known to come before what it got."""
-    before: dict[Key, set[Key]] = {}
-
-    def all_before(key: Key) -> set[Key]:
-        if key not in before:
-            unvisited = list(bindings.before[key])
-            found = set(unvisited)
-            for then in unvisited:
-                unvisited.extend(news := bindings.before[then].keys() - found)
-                found |= news
-            before[key] = found
-        return before[key]
-
-    return [(number, key) for number, first, key in lacking if key in all_before(first)]
+    before = {first: bindings.all_before(first) for first in {first for _, first, _ in lacking}}
+    return [(number, key) for number, first, key in lacking if key in before[first]]
 
 
 def _bind_given(side: Side, bindings: _Bindings, sides: Sequence[Side]) -> None:

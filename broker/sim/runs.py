@@ -128,6 +128,8 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
             found.append(f"{node.name} is {core.state}")
         elif core.unconfirmed:
             found.append(f"{node.name}: {core.unconfirmed} publications were never confirmed")
+        elif core.has_lost_session and node.name not in world.have_been_away:
+            found.append(f"{node.name} has lost its session")
         elif core.kept:
             found.append(f"{node.name}: {core.kept} publications kept for ever")
     return found

@@ -129,6 +129,8 @@ class World:
         """Who is shown what every node wants done, before it is."""
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
+        self.have_been_away: set[NodeId] = set()
+        """Those that once could not."""
         self._launcher = MemoryHistory(run, LAUNCHER, 1)
         self._is_traced = is_traced
         self._run = run
@@ -242,6 +244,7 @@ class World:
     def take_off_the_net(self, name: NodeId, broker: NodeId, seconds: float) -> None:
         """Cut a client from its broker, and every attempt to come back within this time."""
         self.off_the_net.add(name)
+        self.have_been_away.add(name)
         self.break_link(name, broker)
         self.after(seconds, self.off_the_net.discard, name)
 
