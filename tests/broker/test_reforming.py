@@ -311,6 +311,31 @@ def test_what_has_been_confirmed_to_the_dead_is_confirmed_to_the_hub_again() -> 
         assert overlay.troubles() == []
 
 
+def test_what_is_stable_behind_something_that_is_not_is_confirmed_by_the_hub() -> None:
+    """T is slow to confirm what q published first, and m hears of p's only after that."""
+    overlay = Conversation()
+    overlay.brokers("r", m="r")
+    q, p = overlay.client("q", at="m"), overlay.client("p", at="m")
+    t, s = overlay.client("t", at="r"), overlay.client("s", at="r")
+    for publisher in (q, p):
+        publisher.advertises("TRUE")
+    t.subscribes("x = 1")
+    s.subscribes("x = 2")
+    overlay.settle()
+    overlay.freezes("t")
+    q.publishes(x=1)
+    p.publishes(x=2)
+    overlay.settle(0.1)
+    assert [q.core.unconfirmed, p.core.unconfirmed] == [1, 1]
+    overlay.crashes("m")
+    overlay.settle(0.1)
+    overlay.goes_on("t")
+    overlay.settle()
+
+    assert [q.core.unconfirmed, p.core.unconfirmed] == [0, 0]
+    assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("then", A_WHILE_AFTER)
 def test_an_orphan_that_was_adopted_fails_and_its_children_are_its_side(then: float) -> None:
     for scene, overlay in scenes(delta=2):
@@ -475,6 +500,25 @@ def test_a_join_completes_across_a_crash() -> None:
         p.publishes(x=1)
         overlay.settle()
         assert newcomer.received == ["p:1"]
+        assert overlay.troubles() == []
+
+
+def test_who_was_taken_for_the_hub_while_it_joined_is_not_forgotten() -> None:
+    """A is the first by name next to m, and has not joined when c asks it; it joins c instead."""
+    for ms in AT_ANY_TIME:
+        overlay = Conversation()
+        overlay.brokers("m", c="m")
+        overlay.client("s", at="c").subscribes("TRUE")
+        overlay.world.add_broker(NodeId("a"), NodeId("m"), fallbacks=[NodeId("c")])
+        overlay.settle(5 * MS)
+        overlay.freezes("c")
+        overlay.crashes("m")
+        overlay.settle(ms * MS)
+        overlay.goes_on("c")
+        overlay.settle()
+        overlay.crashes("a")
+        overlay.settle(5)
+
         assert overlay.troubles() == []
 
 
