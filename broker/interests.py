@@ -472,22 +472,31 @@ class Interests:
         for advertisement in adoption.advertisements.values():
             self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
 
-    def on_withdraw(self, source: Neighbour | None, withdraw: Withdraw, now: float) -> None:
-        """A client is gone that was behind a failed broker: forget it here and beyond."""
-        hop = None if source is None else source.hop
+    def spread_withdrawal(self, client: NodeId, now: float) -> None:
+        """A client is gone that was behind a failed broker: let others forget it.
+
+        They may know what this broker does not. It may be back already, at another place.
+        """
+        withdraw = Withdraw(operation=self._requests.new_operation(), client=client)
+        others = self._neighbours.other_brokers(None)
+        self._requests.pass_on(
+            withdraw.operation, None, [(other, withdraw) for other in others], now
+        )
+
+    def on_withdraw(self, source: Neighbour, withdraw: Withdraw, now: float) -> None:
+        """A client is gone that was somewhere behind this neighbour: forget it here and beyond."""
         subscriptions = [
-            e for e in self.subscriptions.of_client(withdraw.client) if hop in (None, e.hop)
+            e for e in self.subscriptions.of_client(withdraw.client) if e.hop == source.hop
         ]
         advertisements = [
-            e for e in self.advertisements.of_client(withdraw.client) if hop in (None, e.hop)
+            e for e in self.advertisements.of_client(withdraw.client) if e.hop == source.hop
         ]
         for subscription in subscriptions:
             self._withdraw_subscription(self._requests.new_operation(), subscription, None, now)
         for advertisement in advertisements:
             self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
-        others = self._neighbours.other_brokers(source)
-        if source is not None and not (subscriptions or advertisements):
-            others = []
+        is_known = bool(subscriptions or advertisements)
+        others = self._neighbours.other_brokers(source) if is_known else []
         self._requests.pass_on(
             withdraw.operation, source, [(other, withdraw) for other in others], now
         )

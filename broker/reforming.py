@@ -30,7 +30,6 @@ from broker.messages import (
     Neighbourhood,
     NodeKind,
     Summon,
-    Withdraw,
 )
 from broker.neighbours import UP, Above, Below, Neighbour, is_client
 from broker.orphans import Orphan
@@ -422,8 +421,7 @@ class Reforming:
         )
         core.interests.withdraw_unclaimed(adoption, core.now)
         for node in sorted(gap.lost):
-            withdraw = Withdraw(operation=core.requests.new_operation(), client=node)
-            core.interests.on_withdraw(None, withdraw, core.now)
+            core.interests.spread_withdrawal(node, core.now)
         self.reformed += 1
         members = [orphan.neighbour.node for orphan in orphans]
         millis = round(1000 * (core.now - gap.since), 3)

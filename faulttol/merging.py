@@ -45,8 +45,8 @@ class Side:
     got: Sequence[Key] = ()
     """From the region, in this order: publications, and that its own have been settled."""
     concern_all: Collection[Key] = frozenset()
-    """Those in `got` that concern everybody on this side, as it is not known whom they do: what came
-    from this side, which waited for them to be settled, and what nobody wants any more."""
+    """Those in `got` that are taken to concern everybody on this side, as nobody knows whom they
+    do: what came from this side, which waited until it was settled, and what nobody wants now."""
     gave: Sequence[Key] = ()
     """To the region, in this order."""
     decides: bool = False
@@ -138,7 +138,7 @@ _Lack = tuple[int, Key, Key]
 def _bind(
     keys: Sequence[Key], sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
 ) -> tuple[_Bindings, list[_Lack]]:
-    bindings = _Bindings({key: () for key in keys})
+    bindings = _Bindings(dict.fromkeys(keys, ()))
     lacking: list[_Lack] = []
     watched = {
         wanted
@@ -169,7 +169,7 @@ def _wanted_by_each(side: Side) -> set[frozenset[Key]]:
 def _bind_got(
     side: Side, lacks: Sequence[Key], watched: Collection[frozenset[Key]], bindings: _Bindings
 ) -> list[tuple[Key, Key]]:
-    """What one subscriber got in one order, as far as it is of use to another; and what it lacks."""
+    """What one subscriber got in order, as far as another is to have it so; and what it lacks."""
     lacking = []
     for wanted in _wanted_by_each(side) or {frozenset[Key]()}:
         got = [key for key in side.got if key in wanted or key in side.concern_all]

@@ -609,6 +609,27 @@ def test_a_client_and_its_broker_fail_together() -> None:
     assert overlay.troubles() == []
 
 
+def test_a_client_that_begins_anew_elsewhere_keeps_what_it_asks_for_there() -> None:
+    """What the hub withdraws, which waits for s, is what s had asked for in its old place."""
+    overlay = Conversation()
+    overlay.brokers("r", m="r", x="r", y="x", a="y")
+    p = overlay.client("p", at="r")
+    s = Client(overlay.world, overlay.world.add_client(NodeId("s"), NodeId("m"), NodeId("a")))
+    overlay.settle()
+    p.advertises("TRUE")
+    s.subscribes("TRUE")
+    overlay.settle()
+    overlay.world.take_off_the_net(NodeId("s"), NodeId("m"), 0.2)
+    overlay.crashes("m")
+    overlay.settle(60)
+    assert s.core.broker == "a"
+    p.publishes(x=1)
+    overlay.settle()
+
+    assert s.received == ["p:1"]
+    assert overlay.troubles() == []
+
+
 # --- who comes back ----------------------------------------------------------------------------
 
 
