@@ -104,20 +104,12 @@ def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
             for side, out in zip(sides, passed_by, strict=True)
         ]
         certain, lacking = _bind(keys, sides, lacks)
-        bindings = _Bindings(certain.before)
-        for _, first, key in lacking:
-            bindings.add(first, key)
+        bindings = _with(certain, lacking)
         order, circles = _sorted_by(bindings, keys)
-        if not circles:
+        late = circles and (_on_a_circle(certain, lacking) or _of_one_side(sides, certain, lacking))
+        if not late:
             break
-        news = _on_a_circle(certain, lacking)
-        if not news:
-            news = _on_a_circle(bindings, lacking)
-            # To the hub the region would have had to climb, had both known that both are concerned.
-            news = [lack for lack in news if sides[lack[0]].decides] or news
-        if not news:
-            break
-        for number, key in news:
+        for number, _, key in late:
             passed_by[number].add(key)
 
     decided = {key for side in sides if not side.decides for key in side.got}
@@ -187,10 +179,36 @@ def _bind_got(
     return lacking
 
 
-def _on_a_circle(bindings: _Bindings, lacking: Iterable[_Lack]) -> list[tuple[int, Key]]:
+def _with(certain: _Bindings, lacking: Iterable[_Lack]) -> _Bindings:
+    bindings = _Bindings(certain.before)
+    for _, first, key in lacking:
+        bindings.add(first, key)
+    return bindings
+
+
+def _on_a_circle(bindings: _Bindings, lacking: Iterable[_Lack]) -> list[_Lack]:
     """Who lacks something that is also known to come before what it got."""
     before = {first: bindings.all_before(first) for first in {first for _, first, _ in lacking}}
-    return [(number, key) for number, first, key in lacking if key in before[first]]
+    return [lack for lack in lacking if lack[2] in before[lack[1]]]
+
+
+def _of_one_side(
+    sides: Sequence[Side], certain: _Bindings, lacking: Sequence[_Lack]
+) -> list[_Lack]:
+    """What sides lack contradicts what others lack: the one that is in the way of most was late.
+
+    If it cannot be told which, it is the hub, to which the region would have had to climb if it
+    had known that both are concerned.
+    """
+    found = _on_a_circle(_with(certain, lacking), lacking)
+
+    def remaining(number: int) -> int:
+        others = [lack for lack in lacking if lack[0] != number]
+        return len(_on_a_circle(_with(certain, others), others))
+
+    numbers = sorted({number for number, _, _ in found}, key=lambda n: not sides[n].decides)
+    number = min(numbers, key=remaining, default=None)
+    return [lack for lack in found if lack[0] == number]
 
 
 def _bind_given(side: Side, bindings: _Bindings, sides: Sequence[Side]) -> None:
