@@ -441,6 +441,9 @@ class Interests:
                 targets = [hop for hop in brokers if hop in hops]
                 self._forwarded[subscription].update(dict.fromkeys(targets))
                 return targets
+            case Unsubscribe(subscription=subscription) if subscription in self.subscriptions:
+                # It was not needed there any more, which it may be behind some of the orphans.
+                return [hop for hop in brokers if hop not in self._forwarded[subscription]]
             case Join(link=link) if link.kind == NodeKind.BROKER.value:
                 return [orphan.neighbour.hop for orphan in orphans]
             case Leave():

@@ -476,6 +476,28 @@ def test_the_end_of_an_advertisement_is_confirmed_across_a_crash() -> None:
             assert len(asking.overlay.broker(name).interests.advertisements) == 1
 
 
+def test_what_is_not_needed_behind_the_failed_is_needed_behind_an_orphan() -> None:
+    """R takes its subscription back from m, under which p has nothing more to say; but q has."""
+    for ms in AT_ANY_TIME:
+        for lead in (0.5, 1.5, 2.5):
+            overlay = a_fork()
+            s, p, q = (overlay.client(name, at=at) for name, at in ("sr", "pb", "qb"))
+            s.subscribes("TRUE")
+            advertisement = p.advertises("TRUE")
+            overlay.settle()
+            p.unadvertises(advertisement)
+            overlay.settle(lead * MS)
+            q.advertises("TRUE")
+            overlay.settle(ms * MS)
+            overlay.crashes("m")
+            overlay.settle(5)
+            q.publishes(x=1)
+            overlay.settle()
+
+            assert s.received == ["q:1"]
+            assert overlay.troubles() == []
+
+
 def newcomers_meet_a_crash(seconds: float) -> Iterator[tuple[Conversation, Client]]:
     """A broker joins below b, and a client at m, which fails; they have so long to be there."""
     for ms in AT_ANY_TIME:
