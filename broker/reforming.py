@@ -188,12 +188,23 @@ class Reforming:
                 self.suspect(life, reason)
         self.review()
 
-    def on_stranded(self) -> None:
-        """Who was to be the hub is not in the tree itself: somebody else is."""
+    def is_after_the_hub(self, incarnation: int) -> bool:
+        """Whether whoever answers where the hub was to be is there only since that has failed."""
+        return self._sought is not None and self._sought.incarnation < incarnation
+
+    def on_no_hub(self, incarnation: int) -> None:
+        """Who was to be the hub is not in the tree itself: somebody else is.
+
+        It has not joined yet, and nobody stands behind it; or it has been restarted, and what it
+        was before has failed, but who stood around that is to be known.
+        """
         core = self._core
         if self._sought is not None:
             for life in core.neighbourhood.lives_at(self._sought.address):
-                core.neighbourhood.remove(life.node)
+                if life.incarnation < incarnation:
+                    self.suspect(life, "it has been restarted")
+                else:
+                    core.neighbourhood.remove(life.node)
             self._sought = None
             self.review()
 
