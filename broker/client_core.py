@@ -383,6 +383,11 @@ class ClientCore:
             return None
         return self.neighbourhood.place_of(self._hub)
 
+    def _is_after_the_hub(self, incarnation: int) -> bool:
+        """Whether whoever answers where the hub was to be is there only since that has failed."""
+        hub = self._place_of_hub()
+        return hub is not None and hub.incarnation < incarnation
+
     def _on_broker_failed(self) -> None:
         """Nobody answers where the broker was, or who was to take its place: find the next."""
         known = self.neighbourhood
@@ -474,22 +479,23 @@ class ClientCore:
                 self._redial_pause = 0.0
             self._redial_later()
 
-    def _on_goodbye(self, code: GoodbyeCode, reason: str) -> None:
-        match code:
+    def _on_goodbye(self, goodbye: Goodbye) -> None:
+        reason = goodbye.reason
+        match goodbye.code:
             case GoodbyeCode.STRANDED if self._session is not None and not self._is_alone:
-                if self._hub is not None:
+                if self._hub is None or self._is_after_the_hub(goodbye.incarnation):
+                    self._on_broker_failed()
+                else:
                     assert self.neighbourhood is not None
                     self.neighbourhood.remove(self._hub)
                     self._find_hub()
-                else:
-                    self._on_broker_failed()
                 self._hang_up(reason)
             case GoodbyeCode.SHUTTING_DOWN if self._link_state is LinkState.TO_PARENT:
                 self._outbox.log(
                     Level.INFO, "broker is stopping", broker=self.broker, reason=reason
                 )
             case GoodbyeCode.REFUSED | GoodbyeCode.PROTOCOL | GoodbyeCode.ISOLATED:
-                self._stop(f"{code.value} by {self.broker or 'the broker'}: {reason}")
+                self._stop(f"{goodbye.code.value} by {self.broker or 'the broker'}: {reason}")
             case _:
                 self._hang_up(reason)
 
@@ -500,13 +506,13 @@ class ClientCore:
         self._lose_link(reason)
 
     def _on_welcome(self, welcome: Welcome) -> None:
-        if (
+        is_restarted = self._is_after_the_hub(welcome.incarnation) or (
             welcome.node == self.broker
             and welcome.incarnation != self._session
             and self._hub is None
-            and self._may_move
             and not self._is_alone
-        ):
+        )
+        if is_restarted and self._may_move and not welcome.adopts:
             self._on_broker_failed()
             if not self._is_alone:
                 self._hang_up(f"{welcome.node} has been restarted")
@@ -721,8 +727,8 @@ class ClientCore:
             case Leave():
                 self._known_neighbourhood().remove(message.node)
                 self._send(Confirm(operation=message.operation))
-            case Goodbye(code=code, reason=reason):
-                self._on_goodbye(code, reason)
+            case Goodbye():
+                self._on_goodbye(message)
             case Advertise() | Unadvertise() | Subscribe() | Unsubscribe():
                 raise RemoteProtocolError(f"{type(message).__name__} sent to a client")
 

@@ -430,7 +430,8 @@ class BrokerCore:
     def _close(self, link: _Link, code: GoodbyeCode, reason: str) -> None:
         """End a connection from this side, saying why to the peer and to the log."""
         del self._links[link.link]
-        self.outbox.send(link.link, Goodbye(code=code, reason=reason))
+        goodbye = Goodbye(code=code, reason=reason, incarnation=self.incarnation)
+        self.outbox.send(link.link, goodbye)
         self.outbox.add(CloseLink(link.link, code, reason))
         neighbour = link.neighbour
         peer = neighbour.node if neighbour else "unknown"
@@ -567,7 +568,7 @@ class BrokerCore:
                 self._detach(neighbour)
             elif link.state is LinkState.AWAITING_WELCOME:
                 if code is GoodbyeCode.STRANDED and self.reforming.is_seeking:
-                    self.reforming.on_stranded()
+                    self.reforming.on_no_hub(goodbye.incarnation)
                 elif code is GoodbyeCode.STRANDED and self.neighbours.parent is not None:
                     self._on_parent_restarted()
                 else:
@@ -717,6 +718,9 @@ class BrokerCore:
         elif welcome.node == parent.node and welcome.incarnation != parent.incarnation:
             self._close(link, GoodbyeCode.LEFT, "this is not the parent that was")
             self._on_parent_restarted()
+        elif self.reforming.is_after_the_hub(welcome.incarnation):
+            self._close(link, GoodbyeCode.LEFT, "this is not the hub that was")
+            self.reforming.on_no_hub(welcome.incarnation)
         else:
             # A hub that does not know this branch.
             self.cut_off(f"{welcome.node} knows nothing of this branch any more")

@@ -96,6 +96,9 @@ class Goodbye:
 
     code: GoodbyeCode
     reason: str
+    incarnation: int = 0
+    """Of the sender, if it is a broker that has begun: any earlier one that answered there has
+    failed."""
 
 
 @attrs.frozen

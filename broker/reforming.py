@@ -196,12 +196,22 @@ class Reforming:
                 self.suspect(life, reason)
         self.review()
 
-    def on_stranded(self) -> None:
-        """Who was to be the hub is not in the tree itself: somebody else is."""
+    def is_after_the_hub(self, incarnation: int) -> bool:
+        """Whether whoever answers where the hub was to be is there only since that has failed."""
+        return self._sought is not None and self._sought.place.incarnation < incarnation
+
+    def on_no_hub(self, incarnation: int) -> None:
+        """Who was to be the hub is not in the tree itself: somebody else is.
+
+        It has not joined yet, and nobody stands behind it; or it has been restarted, and what it
+        was before has failed, but who stood around that is to be known.
+        """
         core = self._core
         sought, self._sought = self._sought, None
         if sought is not None:
-            if core.neighbourhood.link_of(sought.hub) == sought.link:  # or it is in it by now
+            if sought.place.incarnation < incarnation:
+                self.suspect(Life(sought.hub, sought.place.incarnation), "it has been restarted")
+            elif core.neighbourhood.link_of(sought.hub) == sought.link:  # or it has joined by now
                 core.neighbourhood.remove(sought.hub)
             self.review()
 

@@ -700,6 +700,19 @@ def test_a_restarted_broker_recovers_and_serves(then: float) -> None:
     assert len(s.received) == 10
 
 
+@pytest.mark.parametrize("then", A_WHILE_AFTER)
+def test_a_hub_that_has_been_restarted_is_the_hub_no_more(then: float) -> None:
+    for scene, overlay in scenes(delta=2):
+        overlay.crashes("m")
+        overlay.settle(then * MS)
+        overlay.crashes("r")
+        overlay.restarts("r")
+        overlay.settle(5)
+
+        assert overlay.parent_of("b") == overlay.parent_of("c") == "a"
+        assert scene.troubles() == []
+
+
 def test_a_restarted_root_comes_back_below_the_new_one() -> None:
     overlay = a_fork()
     overlay.crashes("r")
