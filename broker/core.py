@@ -54,6 +54,7 @@ from broker.messages import (
     Placed,
     PlacesReply,
     PlacesRequest,
+    Present,
     Progress,
     Publish,
     Refuse,
@@ -100,6 +101,7 @@ class _Link:
     opened_at: float
     heard_at: float
     neighbour: Neighbour | None = None
+    has_greeted: bool = False
 
 
 @attrs.frozen
@@ -374,6 +376,8 @@ class BrokerCore:
 
     def _on_link_opened(self, link_id: LinkId, dialled: str) -> None:
         if dialled and self.reforming.is_visit(dialled):
+            state = LinkState.AWAITING_SIGN_OF_LIFE
+            self._links[link_id] = _Link(link_id, state, self.now, self.now)
             self.reforming.on_visit(link_id, dialled)
             return
         if dialled not in ("", self._join):
@@ -402,6 +406,8 @@ class BrokerCore:
             return
         if link.state is LinkState.AWAITING_WELCOME:
             self._redial_later()
+        elif link.state is LinkState.AWAITING_SIGN_OF_LIFE:
+            self.reforming.on_no_answer(link_id)
         neighbour = link.neighbour
         if neighbour is not None and neighbour.link == link_id:
             self.outbox.log(Level.WARNING, "link lost", peer=neighbour.node, reason=reason)
@@ -475,9 +481,12 @@ class BrokerCore:
             case Hello():
                 self._on_hello(link, message)
             case Summon():
-                del self._links[link.link]
-                self.outbox.add(CloseLink(link.link, GoodbyeCode.LEFT, "summoned"))
+                self.outbox.send(link.link, Present(node=self.node, incarnation=self.incarnation))
+                self.end_visit(link.link)
                 self.reforming.on_summon(message)
+            case Present(node=node, incarnation=incarnation):
+                self.end_visit(link.link)
+                self.reforming.on_present(link.link, Life(node, incarnation))
             case Welcome():
                 self._on_welcome(link, message)
             case StatusRequest():
@@ -575,9 +584,15 @@ class BrokerCore:
                     if not self.is_ready or self._is_cut_off:
                         self._redial_later()
 
+    def end_visit(self, link_id: LinkId) -> None:
+        """Close a connection that has served its purpose."""
+        if self._links.pop(link_id, None) is not None:
+            self.outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, "no more to say"))
+
     # --- greetings --------------------------------------------------------------------------
 
     def _on_hello(self, link: _Link, hello: Hello) -> None:
+        link.has_greeted = True
         if hello.version != PROTOCOL_VERSION:
             reason = f"protocol version {hello.version}, {PROTOCOL_VERSION} expected"
             self._close(link, GoodbyeCode.REFUSED, reason)
@@ -1065,8 +1080,9 @@ class BrokerCore:
         strangers = []
         for link in list(self._links.values()):
             silent = self.now - link.heard_at
-            if link.neighbour is None and link.state is not LinkState.TO_MONITOR:
-                strangers.append(link)
+            if link.state is LinkState.AWAITING_HELLO:
+                if not link.has_greeted:
+                    strangers.append(link)
             elif silent > limits.heartbeat_timeout_s:
                 self._on_silence(link, f"silent for {silent:.1f} s")
         for child in self.neighbours.children():
@@ -1078,7 +1094,13 @@ class BrokerCore:
             if self.now - link.opened_at > limits.greeting_timeout_s and self.is_ready:
                 reason = f"no greeting within {limits.greeting_timeout_s:g} s"
                 self._close(link, GoodbyeCode.TIMEOUT, reason)
-        alive = tuple(link.link for link in self._links.values() if link.neighbour is not None)
+        # Also those who have greeted and wait for an answer, lest they take this broker for failed.
+        alive = tuple(
+            link.link
+            for link in self._links.values()
+            if link.neighbour is not None
+            or (link.has_greeted and link.state is LinkState.AWAITING_HELLO)
+        )
         if alive:
             self.outbox.add(SendMessage(alive, Heartbeat()))
         for neighbour in list(self.neighbours.below.values()):
@@ -1100,6 +1122,19 @@ class BrokerCore:
 
     def _on_silence(self, link: _Link, reason: str) -> None:
         neighbour = link.neighbour
+        if link.state is LinkState.AWAITING_WELCOME:
+            self._close(link, GoodbyeCode.TIMEOUT, reason)
+            if self.delta > 0 or self.neighbours.parent is None:
+                # Who is stopped still lets connections come about: this is as if none had.
+                assert self._join is not None
+                self._on_link_failed(self._join, reason)
+            else:
+                self._redial_later()
+            return
+        if link.state is LinkState.AWAITING_SIGN_OF_LIFE:
+            self.end_visit(link.link)
+            self.reforming.on_silent_visit(link.link, reason)
+            return
         is_broker = neighbour is not None and not is_client(neighbour)
         if is_broker and self.delta > 0 and link.state is not LinkState.TO_ORPHAN:
             assert neighbour is not None

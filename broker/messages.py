@@ -133,7 +133,10 @@ class Neighbourhood:
 
 @attrs.frozen(kw_only=True)
 class Summon:
-    """A hub tells a broker that stands next to a failed one; no greeting, and no answer."""
+    """A hub tells a broker that stands next to a failed one, and sees whether it lives.
+
+    No greeting comes before it. The answer is `Present`.
+    """
 
     hub: NodeId
     failed: tuple[Life, ...]
@@ -141,6 +144,18 @@ class Summon:
     """Of the hub, for a broker that had only begun to join, and may join there instead."""
     links: tuple[TopologyLink, ...] = ()
     """Where the sender is now, which was summoned and has a place already."""
+
+
+@attrs.frozen(kw_only=True)
+class Present:
+    """The answer to `Summon`: who it is that lives here.
+
+    That a connection comes about proves nothing: the operating system also accepts for a process
+    that is stopped, and another one may listen where the one that is meant did.
+    """
+
+    node: NodeId
+    incarnation: int
 
 
 @attrs.frozen
@@ -403,6 +418,7 @@ Message = (
     | StatusRequest
     | StatusReply
     | Summon
+    | Present
     | Attach
 )
 
@@ -429,6 +445,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     19: Summon,
     20: Attach,
     21: Withdraw,
+    22: Present,
     30: Acknowledge,
     31: Defer,
     32: PlacesRequest,

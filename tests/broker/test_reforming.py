@@ -14,6 +14,8 @@ import attrs
 import pytest
 
 from broker.client_core import ClientState
+from broker.sim.world import SIMULATED_LIMITS
+from faulttol.neighbourhood import Life
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
 from tests.conversation import Client, Conversation
 
@@ -666,6 +668,57 @@ def test_a_frozen_broker_that_wakes_up_is_fenced_and_comes_back() -> None:
         assert overlay.broker("m").incarnation == 2
         assert overlay.broker("m").status()["state"] == "operational"
         assert scene.troubles() == []
+
+
+HEARTBEAT_S = SIMULATED_LIMITS.heartbeat_interval_s
+AT_ANY_TIME_BETWEEN_HEARTBEATS = [HEARTBEAT_S * eighth / 8 for eighth in range(8)]
+
+
+@pytest.mark.parametrize("broker", ["a", "r", "b1"], ids=["root", "inner", "edge"])
+def test_a_frozen_broker_whose_connections_are_accepted_is_not_taken_for_alive(broker: str) -> None:
+    """Its clients may notice before the hub does, which visits it then, and is not answered."""
+    for phase in AT_ANY_TIME_BETWEEN_HEARTBEATS:
+        scene = Scene()
+        scene.overlay.settle(phase)
+        scene.publish()
+        scene.overlay.settle(2 * MS)
+        scene.overlay.freezes(broker)
+        scene.overlay.settle(90)
+        scene.overlay.goes_on(broker)
+        scene.overlay.settle(30)
+
+        assert scene.overlay.broker(broker).incarnation == 2
+        assert scene.troubles() == []
+
+
+def test_a_hub_that_is_frozen_itself_is_given_up_by_those_who_wait_for_its_welcome() -> None:
+    for scene, overlay in scenes(delta=2):
+        overlay.freezes("r")
+        overlay.settle(MS)
+        overlay.crashes("m")
+        overlay.settle(90)
+        overlay.goes_on("r")
+        overlay.settle(30)
+
+        assert overlay.parent_of("b") == overlay.parent_of("c") == "a"
+        assert scene.troubles() == []
+
+
+def test_whoever_lives_where_another_one_did_does_not_vouch_for_it() -> None:
+    """C has crashed and is back before its parent has heard of either."""
+    overlay = a_fork()
+    r = overlay.broker("r")
+    overlay.world.freeze(NodeId("m"))
+    overlay.crashes("c")
+    overlay.settle(MS)
+    overlay.restarts("c")
+    overlay.settle(MS)
+    overlay.goes_on("m")
+    overlay.settle(30)
+
+    assert overlay.broker("c").incarnation == 2
+    assert r.neighbourhood.has_failed(Life(NodeId("c"), 1))
+    assert overlay.troubles() == []
 
 
 def test_a_broker_that_is_frozen_for_a_moment_is_not_missed() -> None:
