@@ -733,7 +733,8 @@ class BrokerCore:
             self._close(link, GoodbyeCode.LEFT, "this is not the parent that was")
             self._on_parent_restarted()
         else:
-            # A hub that does not know this branch.
+            # A hub that does not know this branch. It is no stranger any more, to be hung up on.
+            link.state = LinkState.TO_PARENT
             self.cut_off(f"{welcome.node} knows nothing of this branch any more")
             self._redial_at = None
             self._rejoin_at(link, welcome)
@@ -977,6 +978,7 @@ class BrokerCore:
             return
         self.outbox.log(Level.ERROR, "cut off", parent=parent.node, reason=reason)
         self._is_cut_off = True
+        self.reforming.on_cut_off()
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
         self._candidates = list(dict.fromkeys(filter(None, [self._join, *self._places_upwards()])))
         self.take_out_of_tree(parent)

@@ -216,6 +216,11 @@ class Reforming:
                 core.neighbourhood.remove(sought.hub)
             self.review()
 
+    def on_cut_off(self) -> None:
+        """Nobody adopts this branch: it joins anew, and whoever has failed is not its concern."""
+        self._awaits_adoption = False
+        self._sought = None
+
     def attach(self, parent: Above) -> None:
         """A hub has answered and waits for everything that passed between the old parent and us."""
         core = self._core

@@ -822,6 +822,29 @@ def test_beyond_delta_the_tree_heals_when_the_brokers_are_back() -> None:
         assert [overlay.broker(name).unfinished() for name in "abcd"] == [[], [], [], []]
 
 
+def test_beyond_delta_a_branch_that_its_hub_gives_up_joins_that_hub_anew() -> None:
+    """C has attached to r when r hears that n has failed, too, and that it is too much."""
+    for ms in AT_ANY_TIME:
+        overlay = Conversation()
+        overlay.brokers("a", r="a", m="r", c="m", n="m")
+        p, s = overlay.client("p", at="a"), overlay.client("s", at="c")
+        p.advertises("TRUE")
+        s.subscribes("TRUE")
+        overlay.settle()
+        p.publishes(x=1)
+        overlay.settle(ms * MS)
+        overlay.crashes("m", "n")
+        overlay.settle(30)
+        p.publishes(x=2)
+        overlay.settle(5)
+
+        assert overlay.parent_of("c") == "r"
+        assert s.received[-1:] == ["p:2"]
+        assert overlay.judge("pairwise").is_clean
+        assert [overlay.broker(name).unfinished() for name in "arc"] == [[], [], []]
+        assert overlay.broker("c").status()["state"] == "operational"
+
+
 def test_crash_after_crash_leaves_nothing_behind() -> None:
     """Ten brokers fail one after the other under load, and what is left is as small as before."""
     overlay = Conversation()
