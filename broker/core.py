@@ -186,6 +186,8 @@ class BrokerCore:
         """How many of those it asked in a row had no place for it."""
         self._candidates = list(dict.fromkeys([*self._recovers, *filter(None, [join]), *fallbacks]))
         """Where to look for a parent."""
+        self._told_at_first = tuple(self._candidates)
+        """Those of them that it knew from the beginning."""
         if self._recovers:
             self._is_stranded = True
             self._join = self._candidates[0]
@@ -397,6 +399,7 @@ class BrokerCore:
                 peer_incarnation=parent.incarnation if parent else 0,
                 received=parent.received.count if parent else 0,
                 failed=self.reforming.who_has_failed,
+                is_top=self._is_cut_off,
             )
             self.outbox.send(link_id, hello)
 
@@ -433,10 +436,10 @@ class BrokerCore:
         else:
             self.reforming.on_orphan_lost(neighbour)
 
-    def _close(self, link: _Link, code: GoodbyeCode, reason: str) -> None:
+    def _close(self, link: _Link, code: GoodbyeCode, reason: str, instead: str = "") -> None:
         """End a connection from this side, saying why to the peer and to the log."""
         del self._links[link.link]
-        self.outbox.send(link.link, Goodbye(code=code, reason=reason))
+        self.outbox.send(link.link, Goodbye(code=code, reason=reason, instead=instead))
         self.outbox.add(CloseLink(link.link, code, reason))
         neighbour = link.neighbour
         peer = neighbour.node if neighbour else "unknown"
@@ -579,6 +582,8 @@ class BrokerCore:
                     self.reforming.on_stranded()
                 elif code is GoodbyeCode.STRANDED and self.neighbours.parent is not None:
                     self._on_parent_restarted()
+                elif self._is_cut_off and goodbye.instead not in ("", self.address):
+                    self._ask_first(goodbye.instead)
                 else:
                     self._try_next_candidate()
                     if not self.is_ready or self._is_cut_off:
@@ -626,6 +631,11 @@ class BrokerCore:
 
     def _greet(self, link: _Link, hello: Hello) -> None:
         parent = self.neighbours.parent
+        above = [Life(self.node, self.incarnation)]
+        above += [Life(parent.node, parent.incarnation)] if parent else []
+        if hello.is_top and Life(hello.node, hello.incarnation) in above:
+            self._close(link, GoodbyeCode.STRANDED, f"{self.node} belongs to this branch")
+            return
         if hello.node == self.node or (parent and hello.node == parent.node):
             self._close(link, GoodbyeCode.REFUSED, f"the name {hello.node} is taken")
             return
@@ -658,9 +668,7 @@ class BrokerCore:
             reason = f"the name {hello.node} is taken by incarnation {known.incarnation}"
             self._close(link, GoodbyeCode.REFUSED, reason)
             return
-        if hello.kind is NodeKind.BROKER and self._is_cut_off:
-            reason = f"{self.node} is cut off itself"
-            self._close(link, GoodbyeCode.STRANDED, reason)
+        if hello.is_top and not self._lets_branch_in(link, hello):
             return
         self.reforming.give_up_on(hello.node)
         newcomer = Below(
@@ -673,6 +681,25 @@ class BrokerCore:
         self.neighbours.below[hello.node] = newcomer
         self._attach(link, newcomer)
         self._welcome(link.link, resumed=False, received=0)
+
+    def _lets_branch_in(self, link: _Link, hello: Hello) -> bool:
+        """Whether a branch may join here; if not, its top is told whom to ask.
+
+        A branch joins another one at the top, never further down, or it might join itself. Of two
+        tops that look for each other, the first by name lets the other in, so that there is no
+        circle, however many of them look at the same time.
+        """
+        parent = self.neighbours.parent
+        if parent is not None:
+            is_way_up = parent.link is not None and not self.reforming.is_busy
+            reason = f"{parent.node} is further up"
+            self._close(link, GoodbyeCode.STRANDED, reason, (self._join or "") * is_way_up)
+            return False
+        if self._is_cut_off and hello.node < self.node:
+            self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
+            self._close(link, GoodbyeCode.STRANDED, f"{self.node} is cut off itself")
+            return False
+        return True
 
     def _attach(self, link: _Link, neighbour: Neighbour) -> None:
         """From now on this connection leads to this neighbour."""
@@ -803,6 +830,7 @@ class BrokerCore:
     def _become_ready(self) -> None:
         self.is_ready = True
         self._is_stranded = False
+        self._was_root = False  # from now on it is, or others do without
         self.outbox.add(BecomeReady())
         self.outbox.record(
             "operational" if self._recovers else "joined",
@@ -946,8 +974,11 @@ class BrokerCore:
         """Somebody in the tree offers a place to a broker that looks for one."""
         is_looking = self._is_stranded and self.neighbours.parent is None
         if is_looking and address not in ("", self._join):
-            self._candidates = list(dict.fromkeys([address, *self._candidates]))
-            self.dial_parent(address)
+            self._ask_first(address)
+
+    def _ask_first(self, address: str) -> None:
+        self._candidates = list(dict.fromkeys([address, *self._candidates]))
+        self.dial_parent(address)
 
     def _join_elsewhere(self, reason: str) -> None:
         """The join point has failed before this broker had joined: begin anew, with another."""
@@ -980,7 +1011,8 @@ class BrokerCore:
         self._is_cut_off = True
         self.reforming.on_cut_off()
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
-        self._candidates = list(dict.fromkeys(filter(None, [self._join, *self._places_upwards()])))
+        known = [self._join, *self._places_upwards(), *self._told_at_first]
+        self._candidates = list(dict.fromkeys(filter(None, known)))
         self.take_out_of_tree(parent)
         for arrival in self.publications.forget_above(parent):
             publication = arrival.publication
@@ -1020,7 +1052,6 @@ class BrokerCore:
         self._refused += 1
         if self._was_root and self._refused > 2 * len(self._candidates):
             # Whoever is left of the overlay looks for its root, and that is this broker.
-            self._was_root = False
             self._join = None
             self._redial_at = None
             self.neighbourhood.add(self.new_own_link(None))

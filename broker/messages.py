@@ -71,6 +71,8 @@ class Hello:
     """Publications received from that incarnation: what comes after is to be sent again."""
     failed: tuple[Life, ...] = ()
     """Who it knows to have failed; it asks to be adopted in place of its parent among them."""
+    is_top: bool = False
+    """Whether it is the top of a branch that has been cut off, and comes with all of that."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,6 +98,8 @@ class Goodbye:
 
     code: GoodbyeCode
     reason: str
+    instead: str = ""
+    """Whom to ask instead: a branch is let in by the top of another one, and nowhere else."""
 
 
 @attrs.frozen

@@ -845,6 +845,55 @@ def test_beyond_delta_a_branch_that_its_hub_gives_up_joins_that_hub_anew() -> No
         assert overlay.broker("c").status()["state"] == "operational"
 
 
+def the_top_is_cut_off(**fallbacks: str) -> tuple[Conversation, Client, Client]:
+    """D - x - a - y: a and x fail. E2 - e - d hang together, p publishes at y, s stands at e2."""
+    overlay = Conversation()
+    tree = {"a": None, "x": "a", "y": "a", "d": "x", "e": "d", "e2": "e"}
+    for name, join_point in tree.items():
+        overlay.world.add_broker(
+            NodeId(name),
+            NodeId(join_point) if join_point else None,
+            fallbacks=[NodeId(fallbacks[name])] if name in fallbacks else [],
+        )
+        overlay.settle()
+    p, s = overlay.client("p", at="y"), overlay.client("s", at="e2")
+    p.advertises("TRUE")
+    s.subscribes("TRUE")
+    overlay.settle()
+    overlay.crashes("a", "x")
+    overlay.settle(60)
+    return overlay, p, s
+
+
+@pytest.mark.parametrize("fallbacks", [{"y": "e2"}, {"d": "y"}, {"y": "e2", "d": "y"}], ids=repr)
+def test_branches_that_are_cut_off_come_together_if_one_of_them_knows_anybody_of_the_other(
+    fallbacks: dict[str, str],
+) -> None:
+    """Y is told to ask at the top, which is d; and d, which asks first, is asked to let y in."""
+    overlay, p, s = the_top_is_cut_off(**fallbacks)
+    p.publishes(x=1)
+    overlay.settle(5)
+
+    assert overlay.parent_of("y") == "d"
+    assert overlay.parent_of("d") is None
+    assert s.received == ["p:1"]
+    assert overlay.troubles() == []
+
+
+@pytest.mark.parametrize("fallback", ["e", "e2"])
+def test_a_branch_does_not_join_itself(fallback: str) -> None:
+    overlay, _, s = the_top_is_cut_off(d=fallback)
+    q = overlay.client("q", at="d")
+    q.advertises("TRUE")
+    overlay.settle()
+    q.publishes(x=1)
+    overlay.settle(5)
+
+    assert overlay.parent_of("d") is None
+    assert s.received == ["q:1"]
+    assert overlay.broker("d").status()["state"] == "cut off"
+
+
 def test_crash_after_crash_leaves_nothing_behind() -> None:
     """Ten brokers fail one after the other under load, and what is left is as small as before."""
     overlay = Conversation()
