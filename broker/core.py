@@ -54,6 +54,7 @@ from broker.messages import (
     Placed,
     PlacesReply,
     PlacesRequest,
+    Present,
     Progress,
     Publish,
     Refuse,
@@ -100,6 +101,7 @@ class _Link:
     opened_at: float
     heard_at: float
     neighbour: Neighbour | None = None
+    has_greeted: bool = False
 
 
 @attrs.frozen
@@ -184,6 +186,8 @@ class BrokerCore:
         """How many of those it asked in a row had no place for it."""
         self._candidates = list(dict.fromkeys([*self._recovers, *filter(None, [join]), *fallbacks]))
         """Where to look for a parent."""
+        self._told_at_first = tuple(self._candidates)
+        """Those of them that it knew from the beginning."""
         if self._recovers:
             self._is_stranded = True
             self._join = self._candidates[0]
@@ -374,6 +378,8 @@ class BrokerCore:
 
     def _on_link_opened(self, link_id: LinkId, dialled: str) -> None:
         if dialled and self.reforming.is_visit(dialled):
+            state = LinkState.AWAITING_SIGN_OF_LIFE
+            self._links[link_id] = _Link(link_id, state, self.now, self.now)
             self.reforming.on_visit(link_id, dialled)
             return
         if dialled not in ("", self._join):
@@ -393,6 +399,7 @@ class BrokerCore:
                 peer_incarnation=parent.incarnation if parent else 0,
                 received=parent.received.count if parent else 0,
                 failed=self.reforming.who_has_failed,
+                is_top=self._is_cut_off,
             )
             self.outbox.send(link_id, hello)
 
@@ -402,6 +409,8 @@ class BrokerCore:
             return
         if link.state is LinkState.AWAITING_WELCOME:
             self._redial_later()
+        elif link.state is LinkState.AWAITING_SIGN_OF_LIFE:
+            self.reforming.on_no_answer(link_id)
         neighbour = link.neighbour
         if neighbour is not None and neighbour.link == link_id:
             self.outbox.log(Level.WARNING, "link lost", peer=neighbour.node, reason=reason)
@@ -427,10 +436,10 @@ class BrokerCore:
         else:
             self.reforming.on_orphan_lost(neighbour)
 
-    def _close(self, link: _Link, code: GoodbyeCode, reason: str) -> None:
+    def _close(self, link: _Link, code: GoodbyeCode, reason: str, instead: str = "") -> None:
         """End a connection from this side, saying why to the peer and to the log."""
         del self._links[link.link]
-        goodbye = Goodbye(code=code, reason=reason, incarnation=self.incarnation)
+        goodbye = Goodbye(code=code, reason=reason, incarnation=self.incarnation, instead=instead)
         self.outbox.send(link.link, goodbye)
         self.outbox.add(CloseLink(link.link, code, reason))
         neighbour = link.neighbour
@@ -476,9 +485,12 @@ class BrokerCore:
             case Hello():
                 self._on_hello(link, message)
             case Summon():
-                del self._links[link.link]
-                self.outbox.add(CloseLink(link.link, GoodbyeCode.LEFT, "summoned"))
+                self.outbox.send(link.link, Present(node=self.node, incarnation=self.incarnation))
+                self.end_visit(link.link)
                 self.reforming.on_summon(message)
+            case Present(node=node, incarnation=incarnation):
+                self.end_visit(link.link)
+                self.reforming.on_present(link.link, Life(node, incarnation))
             case Welcome():
                 self._on_welcome(link, message)
             case StatusRequest():
@@ -571,14 +583,22 @@ class BrokerCore:
                     self.reforming.on_no_hub(goodbye.incarnation)
                 elif code is GoodbyeCode.STRANDED and self.neighbours.parent is not None:
                     self._on_parent_restarted()
+                elif self._is_cut_off and goodbye.instead not in ("", self.address):
+                    self._ask_first(goodbye.instead)
                 else:
                     self._try_next_candidate()
                     if not self.is_ready or self._is_cut_off:
                         self._redial_later()
 
+    def end_visit(self, link_id: LinkId) -> None:
+        """Close a connection that has served its purpose."""
+        if self._links.pop(link_id, None) is not None:
+            self.outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, "no more to say"))
+
     # --- greetings --------------------------------------------------------------------------
 
     def _on_hello(self, link: _Link, hello: Hello) -> None:
+        link.has_greeted = True
         if hello.version != PROTOCOL_VERSION:
             reason = f"protocol version {hello.version}, {PROTOCOL_VERSION} expected"
             self._close(link, GoodbyeCode.REFUSED, reason)
@@ -612,6 +632,11 @@ class BrokerCore:
 
     def _greet(self, link: _Link, hello: Hello) -> None:
         parent = self.neighbours.parent
+        above = [Life(self.node, self.incarnation)]
+        above += [Life(parent.node, parent.incarnation)] if parent else []
+        if hello.is_top and Life(hello.node, hello.incarnation) in above:
+            self._close(link, GoodbyeCode.STRANDED, f"{self.node} belongs to this branch")
+            return
         if hello.node == self.node or (parent and hello.node == parent.node):
             self._close(link, GoodbyeCode.REFUSED, f"the name {hello.node} is taken")
             return
@@ -644,9 +669,7 @@ class BrokerCore:
             reason = f"the name {hello.node} is taken by incarnation {known.incarnation}"
             self._close(link, GoodbyeCode.REFUSED, reason)
             return
-        if hello.kind is NodeKind.BROKER and self._is_cut_off:
-            reason = f"{self.node} is cut off itself"
-            self._close(link, GoodbyeCode.STRANDED, reason)
+        if hello.is_top and not self._lets_branch_in(link, hello):
             return
         self.reforming.give_up_on(hello.node)
         newcomer = Below(
@@ -659,6 +682,25 @@ class BrokerCore:
         self.neighbours.below[hello.node] = newcomer
         self._attach(link, newcomer)
         self._welcome(link.link, resumed=False, received=0)
+
+    def _lets_branch_in(self, link: _Link, hello: Hello) -> bool:
+        """Whether a branch may join here; if not, its top is told whom to ask.
+
+        A branch joins another one at the top, never further down, or it might join itself. Of two
+        tops that look for each other, the first by name lets the other in, so that there is no
+        circle, however many of them look at the same time.
+        """
+        parent = self.neighbours.parent
+        if parent is not None:
+            is_way_up = parent.link is not None and not self.reforming.is_busy
+            reason = f"{parent.node} is further up"
+            self._close(link, GoodbyeCode.STRANDED, reason, (self._join or "") * is_way_up)
+            return False
+        if self._is_cut_off and hello.node < self.node:
+            self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
+            self._close(link, GoodbyeCode.STRANDED, f"{self.node} is cut off itself")
+            return False
+        return True
 
     def _attach(self, link: _Link, neighbour: Neighbour) -> None:
         """From now on this connection leads to this neighbour."""
@@ -722,7 +764,8 @@ class BrokerCore:
             self._close(link, GoodbyeCode.LEFT, "this is not the hub that was")
             self.reforming.on_no_hub(welcome.incarnation)
         else:
-            # A hub that does not know this branch.
+            # A hub that does not know this branch. It is no stranger any more, to be hung up on.
+            link.state = LinkState.TO_PARENT
             self.cut_off(f"{welcome.node} knows nothing of this branch any more")
             self._redial_at = None
             self._rejoin_at(link, welcome)
@@ -791,6 +834,7 @@ class BrokerCore:
     def _become_ready(self) -> None:
         self.is_ready = True
         self._is_stranded = False
+        self._was_root = False  # from now on it is, or others do without
         self.outbox.add(BecomeReady())
         self.outbox.record(
             "operational" if self._recovers else "joined",
@@ -934,8 +978,11 @@ class BrokerCore:
         """Somebody in the tree offers a place to a broker that looks for one."""
         is_looking = self._is_stranded and self.neighbours.parent is None
         if is_looking and address not in ("", self._join):
-            self._candidates = list(dict.fromkeys([address, *self._candidates]))
-            self.dial_parent(address)
+            self._ask_first(address)
+
+    def _ask_first(self, address: str) -> None:
+        self._candidates = list(dict.fromkeys([address, *self._candidates]))
+        self.dial_parent(address)
 
     def _join_elsewhere(self, reason: str) -> None:
         """The join point has failed before this broker had joined: begin anew, with another."""
@@ -966,8 +1013,10 @@ class BrokerCore:
             return
         self.outbox.log(Level.ERROR, "cut off", parent=parent.node, reason=reason)
         self._is_cut_off = True
+        self.reforming.on_cut_off()
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
-        self._candidates = list(dict.fromkeys(filter(None, [self._join, *self._places_upwards()])))
+        known = [self._join, *self._places_upwards(), *self._told_at_first]
+        self._candidates = list(dict.fromkeys(filter(None, known)))
         self.take_out_of_tree(parent)
         for arrival in self.publications.forget_above(parent):
             publication = arrival.publication
@@ -1007,7 +1056,6 @@ class BrokerCore:
         self._refused += 1
         if self._was_root and self._refused > 2 * len(self._candidates):
             # Whoever is left of the overlay looks for its root, and that is this broker.
-            self._was_root = False
             self._join = None
             self._redial_at = None
             self.neighbourhood.add(self.new_own_link(None))
@@ -1069,8 +1117,9 @@ class BrokerCore:
         strangers = []
         for link in list(self._links.values()):
             silent = self.now - link.heard_at
-            if link.neighbour is None and link.state is not LinkState.TO_MONITOR:
-                strangers.append(link)
+            if link.state is LinkState.AWAITING_HELLO:
+                if not link.has_greeted:
+                    strangers.append(link)
             elif silent > limits.heartbeat_timeout_s:
                 self._on_silence(link, f"silent for {silent:.1f} s")
         for child in self.neighbours.children():
@@ -1082,7 +1131,13 @@ class BrokerCore:
             if self.now - link.opened_at > limits.greeting_timeout_s and self.is_ready:
                 reason = f"no greeting within {limits.greeting_timeout_s:g} s"
                 self._close(link, GoodbyeCode.TIMEOUT, reason)
-        alive = tuple(link.link for link in self._links.values() if link.neighbour is not None)
+        # Also those who have greeted and wait for an answer, lest they take this broker for failed.
+        alive = tuple(
+            link.link
+            for link in self._links.values()
+            if link.neighbour is not None
+            or (link.has_greeted and link.state is LinkState.AWAITING_HELLO)
+        )
         if alive:
             self.outbox.add(SendMessage(alive, Heartbeat()))
         for neighbour in list(self.neighbours.below.values()):
@@ -1104,6 +1159,19 @@ class BrokerCore:
 
     def _on_silence(self, link: _Link, reason: str) -> None:
         neighbour = link.neighbour
+        if link.state is LinkState.AWAITING_WELCOME:
+            self._close(link, GoodbyeCode.TIMEOUT, reason)
+            if self.delta > 0 or self.neighbours.parent is None:
+                # Who is stopped still lets connections come about: this is as if none had.
+                assert self._join is not None
+                self._on_link_failed(self._join, reason)
+            else:
+                self._redial_later()
+            return
+        if link.state is LinkState.AWAITING_SIGN_OF_LIFE:
+            self.end_visit(link.link)
+            self.reforming.on_silent_visit(link.link, reason)
+            return
         is_broker = neighbour is not None and not is_client(neighbour)
         if is_broker and self.delta > 0 and link.state is not LinkState.TO_ORPHAN:
             assert neighbour is not None

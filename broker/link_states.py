@@ -1,10 +1,10 @@
 """A link from its first byte to its last: which messages are legal when.
 
 A node that dials says `Hello` and waits for `Welcome`; a node that is dialled waits for `Hello` and
-answers `Welcome`. (A hub that dials only to `Summon` says just that.) From then on the link's
-state is the role of the peer, and the role says what the peer may send. Everything else breaks the
-protocol: the link is closed with a reason that names the message and the state, and nothing else
-happens.
+answers `Welcome`, or lets the other hear that it lives until it can. (Who dials only to `Summon`
+says just that, and waits for `Present`.) From then on the link's state is the role of the peer, and
+the role says what the peer may send. Everything else breaks the protocol: the link is closed with a
+reason that names the message and the state, and nothing else happens.
 """
 
 import enum
@@ -26,6 +26,7 @@ from broker.messages import (
     Placed,
     PlacesReply,
     PlacesRequest,
+    Present,
     Progress,
     Publish,
     Refuse,
@@ -46,6 +47,7 @@ class LinkState(enum.StrEnum):
 
     AWAITING_HELLO = "awaiting hello"
     AWAITING_WELCOME = "awaiting welcome"
+    AWAITING_SIGN_OF_LIFE = "awaiting sign of life"
     TO_PARENT = "to parent"
     TO_CHILD = "to child"
     TO_CLIENT = "to client"
@@ -61,7 +63,8 @@ _BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
-    LinkState.AWAITING_WELCOME: frozenset({Welcome, Goodbye}),
+    LinkState.AWAITING_WELCOME: frozenset({Welcome, Heartbeat, Goodbye}),
+    LinkState.AWAITING_SIGN_OF_LIFE: frozenset({Present}),
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS

@@ -71,6 +71,8 @@ class Hello:
     """Publications received from that incarnation: what comes after is to be sent again."""
     failed: tuple[Life, ...] = ()
     """Who it knows to have failed; it asks to be adopted in place of its parent among them."""
+    is_top: bool = False
+    """Whether it is the top of a branch that has been cut off, and comes with all of that."""
 
 
 @attrs.frozen(kw_only=True)
@@ -99,6 +101,8 @@ class Goodbye:
     incarnation: int = 0
     """Of the sender, if it is a broker that has begun: any earlier one that answered there has
     failed."""
+    instead: str = ""
+    """Whom to ask instead: a branch is let in by the top of another one, and nowhere else."""
 
 
 @attrs.frozen
@@ -136,7 +140,10 @@ class Neighbourhood:
 
 @attrs.frozen(kw_only=True)
 class Summon:
-    """A hub tells a broker that stands next to a failed one; no greeting, and no answer."""
+    """A hub tells a broker that stands next to a failed one, and sees whether it lives.
+
+    No greeting comes before it. The answer is `Present`.
+    """
 
     hub: NodeId
     failed: tuple[Life, ...]
@@ -144,6 +151,18 @@ class Summon:
     """Of the hub, for a broker that had only begun to join, and may join there instead."""
     links: tuple[TopologyLink, ...] = ()
     """Where the sender is now, which was summoned and has a place already."""
+
+
+@attrs.frozen(kw_only=True)
+class Present:
+    """The answer to `Summon`: who it is that lives here.
+
+    That a connection comes about proves nothing: the operating system also accepts for a process
+    that is stopped, and another one may listen where the one that is meant did.
+    """
+
+    node: NodeId
+    incarnation: int
 
 
 @attrs.frozen
@@ -406,6 +425,7 @@ Message = (
     | StatusRequest
     | StatusReply
     | Summon
+    | Present
     | Attach
 )
 
@@ -432,6 +452,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     19: Summon,
     20: Attach,
     21: Withdraw,
+    22: Present,
     30: Acknowledge,
     31: Defer,
     32: PlacesRequest,

@@ -15,11 +15,12 @@ knows. Then nothing under way is delivered that might be out of order: both side
 and what is left of the branch joins anew as a whole, wherever it can.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker.effects import CloseLink, Level, OpenLink
+from broker.effects import Level, OpenLink
 from broker.inputs import LinkId
 from broker.messages import (
     Attach,
@@ -56,6 +57,15 @@ class _Sought:
 
 
 @attrs.define(eq=False)
+class _Visit:
+    """A connection that is made only to see whether somebody lives, and to tell it who does not."""
+
+    life: Life
+    link: LinkId | None = None
+    is_repeated: bool = False
+
+
+@attrs.define(eq=False)
 class _Gap:
     """A failed neighbour of this broker, which is the hub of the re-forming."""
 
@@ -77,8 +87,8 @@ class Reforming:
         self._core = core
         self._gaps: dict[NodeId, _Gap] = {}
         """By the direction of the failed neighbour."""
-        self._visits: dict[str, Life] = {}
-        """Whom this broker dials, to see whether it lives, and to tell who does not."""
+        self._visits: dict[str, _Visit] = {}
+        """Whom this broker dials, by address, and has not heard of yet."""
         self._replies: dict[str, None] = {}
         """Hubs that wait for this broker, which has a place already."""
         self._returning: list[tuple[LinkId, Hello, float]] = []
@@ -105,6 +115,7 @@ class Reforming:
             return False
         if not core.neighbourhood.bury(life):
             return False
+        self._visits = {at: visit for at, visit in self._visits.items() if visit.life != life}
         core.outbox.log(Level.WARNING, "suspected", peer=life.node, reason=reason)
         core.outbox.record("suspected", about=life.node, members=[core.node], millis=0)
         neighbour = core.neighbours.named(life.node)
@@ -215,6 +226,11 @@ class Reforming:
                 core.neighbourhood.remove(sought.hub)
             self.review()
 
+    def on_cut_off(self) -> None:
+        """Nobody adopts this branch: it joins anew, and whoever has failed is not its concern."""
+        self._awaits_adoption = False
+        self._sought = None
+
     def attach(self, parent: Above) -> None:
         """A hub has answered and waits for everything that passed between the old parent and us."""
         core = self._core
@@ -286,7 +302,7 @@ class Reforming:
             unknown = [life for life in hello.failed if not core.neighbourhood.has_failed(life)]
             for life in unknown:
                 self._visit(life)
-            if any(life in self._visits.values() for life in unknown):
+            if self._is_visiting(unknown):
                 self._doubted.append((link, hello))
                 return True
         else:
@@ -485,9 +501,14 @@ class Reforming:
         place = core.neighbourhood.place_of(life.node)
         if place is None or place.incarnation != life.incarnation or not place.address:
             return
+        if core.neighbourhood.has_failed(life):
+            return
         if place.address not in self._visits:
-            self._visits[place.address] = life
+            self._visits[place.address] = _Visit(life)
             core.outbox.add(OpenLink(place.address))
+
+    def _is_visiting(self, lives: Iterable[Life]) -> bool:
+        return any(visit.life in lives for visit in self._visits.values())
 
     def is_visit(self, address: str) -> bool:
         """Whether this broker dialled only to see whether somebody lives there."""
@@ -496,23 +517,60 @@ class Reforming:
     def on_visit_failed(self, address: str, reason: str) -> None:
         """Nobody lives there."""
         self._replies.pop(address, None)
-        if address in self._visits:
-            self.suspect(self._visits.pop(address), reason)
+        visit = self._visits.pop(address, None)
+        if visit is not None:
+            self.suspect(visit.life, reason)
         self.review()
 
     def on_visit(self, link: LinkId, address: str) -> None:
-        """Somebody lives there, who is told what it may not have noticed."""
+        """A connection is there: tell whoever lives there what it may not have noticed."""
         core = self._core
         own = core.neighbourhood.link_of(core.node)
         if address in self._replies and own is not None:
             del self._replies[address]
             core.outbox.send(link, Summon(hub=core.node, failed=(), address="", links=(own,)))
         else:
-            self._visits.pop(address, None)
             known = core.neighbourhood.buried
             core.outbox.send(link, Summon(hub=core.node, failed=known, address=core.address))
-        core.outbox.add(CloseLink(link, GoodbyeCode.LEFT, "no more to say"))
-        self._answer_doubted()
+            if address in self._visits:
+                self._visits[address].link = link
+
+    def on_present(self, link: LinkId, found: Life) -> None:
+        """Somebody lives there; perhaps even the one that was visited."""
+        address, visit = self._visit_by(link)
+        if visit is None:
+            return
+        del self._visits[address]
+        if found != visit.life:
+            self.suspect(visit.life, f"{found.node}, incarnation {found.incarnation}, is there")
+        self.review()
+
+    def on_no_answer(self, link: LinkId) -> None:
+        """It has closed the connection without a word: if it has died, nobody answers any more."""
+        address, visit = self._visit_by(link)
+        if visit is None:
+            return
+        if visit.is_repeated:
+            self.on_visit_failed(address, "it closes connections without a word")
+        else:
+            visit.link, visit.is_repeated = None, True
+            self._core.outbox.add(OpenLink(address))
+
+    def on_silent_visit(self, link: LinkId, reason: str) -> None:
+        """The operating system has accepted for it, and that is all."""
+        address, visit = self._visit_by(link)
+        if visit is None:
+            return
+        if self._core.delta > 0:
+            self.on_visit_failed(address, reason)
+        else:
+            del self._visits[address]  # without δ, who is stopped is waited for
+
+    def _visit_by(self, link: LinkId) -> tuple[str, _Visit | None]:
+        for address, visit in self._visits.items():
+            if visit.link == link:
+                return address, visit
+        return "", None
 
     def on_summon(self, summon: Summon) -> None:
         """A hub waits for us, perhaps."""
@@ -534,7 +592,7 @@ class Reforming:
         """Clients that say their broker has failed are answered when that is known."""
         doubted, self._doubted = self._doubted, []
         for link, hello in doubted:
-            if any(life in self._visits.values() for life in hello.failed):
+            if self._is_visiting(hello.failed):
                 self._doubted.append((link, hello))
             else:
                 self._core.greet_again(link, hello)

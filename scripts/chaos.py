@@ -50,7 +50,7 @@ BEFORE_S: Final = (0.5, 1.5)
 """How long there has been load when the blow falls."""
 DOWN_S: Final = 1.0
 """How long a broker that was killed stays away; the region re-forms long before."""
-STOPPED_S: Final = (3.5, 9.0)
+STOPPED_S: Final = (3.5, 12.0)
 """How long a broker is stopped: from just more than `heartbeat_timeout_s`, when others are about to
 take it for failed, to more than clients may be absent."""
 AFTER_S: Final = 1.0

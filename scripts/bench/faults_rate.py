@@ -28,7 +28,7 @@ CLIENTS: Final = 100
 """Publishers, and as many subscribers."""
 PER_TOPIC: Final = 4
 FALLBACKS: Final = 3
-"""Brokers beside its own that each client has been told of."""
+"""Brokers beside its own that each client has been told of, and each broker beside its parent."""
 JOINED_S: Final = 3.0
 """When every broker has joined; then clients begin."""
 CRASH_AT_S: Final = 5.2
@@ -94,7 +94,16 @@ class _Scene:
         self.failed: list[str] = []
         for broker in self.overlay.brokers:
             parent = self.overlay.parent_of(broker)
-            self.world.add_broker(NodeId(broker), NodeId(parent) if parent else None, delta=delta)
+            self.world.add_broker(
+                NodeId(broker),
+                NodeId(parent) if parent else None,
+                fallbacks=self._fallbacks(broker),
+                delta=delta,
+            )
+
+    def _fallbacks(self, broker: str) -> list[NodeId]:
+        others = [NodeId(other) for other in self.overlay.brokers if other != broker]
+        return self.chance.sample(others, min(FALLBACKS, len(others)))
 
     def add_clients(self) -> None:
         topics = max(1, self.clients // PER_TOPIC)

@@ -241,7 +241,7 @@ def test_a_field_over_its_limit_is_refused_with_both_figures(message: Message, r
         ([2, True, 0], "Progress.received: found bool, expected int"),
         ([2, -1, 0], "Progress.received: -1, expected no negative number"),
         ([2, None, 0], "Progress.received: found NoneType, expected int"),
-        ([6, "sulking", "", 0], "Goodbye.code: 'sulking', expected one of left, "),
+        ([6, "sulking", "", 0, ""], "Goodbye.code: 'sulking', expected one of left, "),
         ([1, 5, 1, 1, 0, b"", b""], "Publish.publisher: found int, expected str"),
         ([1, "", 1, 1, 0, b"", b""], "Publish.publisher: '', expected printable characters"),
         ([1, "a\n", 1, 1, 0, b"", b""], "Publish.publisher: 'a\\n', expected printable"),
@@ -271,7 +271,8 @@ def test_bytes_after_the_last_field_are_refused() -> None:
 
 
 def test_text_that_is_not_utf_8_is_refused() -> None:
-    assert refusal_of(frame_of(b"\x94\x06\xa4left\xa1\xff\x00")).startswith("Goodbye: not msgpack")
+    frame = frame_of(b"\x95\x06\xa4left\xa1\xff\x00\xa0")
+    assert refusal_of(frame).startswith("Goodbye: not msgpack")
 
 
 # Whatever comes

@@ -5,7 +5,7 @@ import pytest
 
 from broker.core import BrokerCore
 from broker.effects import CloseLink, Effect
-from broker.inputs import LinkId, LinkOpened, MessagesReceived
+from broker.inputs import LinkClosed, LinkId, LinkOpened, MessagesReceived
 from broker.link_states import LEGAL, LinkState
 from broker.messages import (
     MESSAGE_TYPES,
@@ -28,6 +28,7 @@ from broker.messages import (
     Placed,
     PlacesReply,
     PlacesRequest,
+    Present,
     Progress,
     Publish,
     RefusalCode,
@@ -119,6 +120,7 @@ SAMPLES: tuple[Message, ...] = (
     StatusRequest(),
     StatusReply(report=b"{}"),
     Summon(hub=PEER, failed=(), address=""),
+    Present(node=PEER, incarnation=1),
     Attach(advertisements=0, subscriptions=0, received=0, sent=0, links=(), seen=(), stable=()),
     Withdraw(operation=OPERATION, client=NodeId("other")),
 )
@@ -135,6 +137,8 @@ def broker_in(state: LinkState) -> BrokerCore:
             core.step(0.0, MessagesReceived(LINK, [welcome()]))
         case LinkState.TO_ORPHAN:
             add_orphan(core)
+        case LinkState.AWAITING_SIGN_OF_LIFE:
+            visit(core)
         case LinkState.TO_CHILD:
             joining = join(PEER, "here", "broker", 0)
             core.step(0.0, MessagesReceived(LINK, [hello(NodeKind.BROKER), joining]))
@@ -163,6 +167,18 @@ def add_orphan(core: BrokerCore) -> None:
     core.step(0.0, MessagesReceived(link, [greeting, joining, behind]))
     orphan = attrs.evolve(hello(NodeKind.BROKER), failed=(Life(failed, 1),))
     core.step(0.0, MessagesReceived(LINK, [orphan]))
+
+
+def visit(core: BrokerCore) -> None:
+    """Let the link lead to a child that has lost its connection."""
+    child, link = NodeId("child"), LinkId(2)
+    core.step(0.0, LinkOpened(link))
+    greeting = attrs.evolve(hello(NodeKind.BROKER), node=child, address="child")
+    joining = join(child, "here", "broker", 0)
+    joining = attrs.evolve(joining, link=attrs.evolve(joining.link, address="child"))
+    core.step(0.0, MessagesReceived(link, [greeting, joining]))
+    core.step(0.0, LinkClosed(link, "cut"))
+    core.step(0.0, LinkOpened(LINK, "child"))
 
 
 def closing(effects: list[Effect]) -> CloseLink | None:

@@ -14,6 +14,8 @@ import attrs
 import pytest
 
 from broker.client_core import ClientState
+from broker.sim.world import SIMULATED_LIMITS
+from faulttol.neighbourhood import Life
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
 from tests.conversation import Client, Conversation
 
@@ -668,6 +670,57 @@ def test_a_frozen_broker_that_wakes_up_is_fenced_and_comes_back() -> None:
         assert scene.troubles() == []
 
 
+HEARTBEAT_S = SIMULATED_LIMITS.heartbeat_interval_s
+AT_ANY_TIME_BETWEEN_HEARTBEATS = [HEARTBEAT_S * eighth / 8 for eighth in range(8)]
+
+
+@pytest.mark.parametrize("broker", ["a", "r", "b1"], ids=["root", "inner", "edge"])
+def test_a_frozen_broker_whose_connections_are_accepted_is_not_taken_for_alive(broker: str) -> None:
+    """Its clients may notice before the hub does, which visits it then, and is not answered."""
+    for phase in AT_ANY_TIME_BETWEEN_HEARTBEATS:
+        scene = Scene()
+        scene.overlay.settle(phase)
+        scene.publish()
+        scene.overlay.settle(2 * MS)
+        scene.overlay.freezes(broker)
+        scene.overlay.settle(90)
+        scene.overlay.goes_on(broker)
+        scene.overlay.settle(30)
+
+        assert scene.overlay.broker(broker).incarnation == 2
+        assert scene.troubles() == []
+
+
+def test_a_hub_that_is_frozen_itself_is_given_up_by_those_who_wait_for_its_welcome() -> None:
+    for scene, overlay in scenes(delta=2):
+        overlay.freezes("r")
+        overlay.settle(MS)
+        overlay.crashes("m")
+        overlay.settle(90)
+        overlay.goes_on("r")
+        overlay.settle(30)
+
+        assert overlay.parent_of("b") == overlay.parent_of("c") == "a"
+        assert scene.troubles() == []
+
+
+def test_whoever_lives_where_another_one_did_does_not_vouch_for_it() -> None:
+    """C has crashed and is back before its parent has heard of either."""
+    overlay = a_fork()
+    r = overlay.broker("r")
+    overlay.world.freeze(NodeId("m"))
+    overlay.crashes("c")
+    overlay.settle(MS)
+    overlay.restarts("c")
+    overlay.settle(MS)
+    overlay.goes_on("m")
+    overlay.settle(30)
+
+    assert overlay.broker("c").incarnation == 2
+    assert r.neighbourhood.has_failed(Life(NodeId("c"), 1))
+    assert overlay.troubles() == []
+
+
 def test_a_broker_that_is_frozen_for_a_moment_is_not_missed() -> None:
     for scene, overlay in scenes():
         overlay.freezes("m")
@@ -780,6 +833,78 @@ def test_beyond_delta_the_tree_heals_when_the_brokers_are_back() -> None:
         assert t.received == ["p:1", "p:2", "p:3"]
         assert overlay.judge("pairwise").is_clean
         assert [overlay.broker(name).unfinished() for name in "abcd"] == [[], [], [], []]
+
+
+def test_beyond_delta_a_branch_that_its_hub_gives_up_joins_that_hub_anew() -> None:
+    """C has attached to r when r hears that n has failed, too, and that it is too much."""
+    for ms in AT_ANY_TIME:
+        overlay = Conversation()
+        overlay.brokers("a", r="a", m="r", c="m", n="m")
+        p, s = overlay.client("p", at="a"), overlay.client("s", at="c")
+        p.advertises("TRUE")
+        s.subscribes("TRUE")
+        overlay.settle()
+        p.publishes(x=1)
+        overlay.settle(ms * MS)
+        overlay.crashes("m", "n")
+        overlay.settle(30)
+        p.publishes(x=2)
+        overlay.settle(5)
+
+        assert overlay.parent_of("c") == "r"
+        assert s.received[-1:] == ["p:2"]
+        assert overlay.judge("pairwise").is_clean
+        assert [overlay.broker(name).unfinished() for name in "arc"] == [[], [], []]
+        assert overlay.broker("c").status()["state"] == "operational"
+
+
+def the_top_is_cut_off(**fallbacks: str) -> tuple[Conversation, Client, Client]:
+    """D - x - a - y: a and x fail. E2 - e - d hang together, p publishes at y, s stands at e2."""
+    overlay = Conversation()
+    tree = {"a": None, "x": "a", "y": "a", "d": "x", "e": "d", "e2": "e"}
+    for name, join_point in tree.items():
+        overlay.world.add_broker(
+            NodeId(name),
+            NodeId(join_point) if join_point else None,
+            fallbacks=[NodeId(fallbacks[name])] if name in fallbacks else [],
+        )
+        overlay.settle()
+    p, s = overlay.client("p", at="y"), overlay.client("s", at="e2")
+    p.advertises("TRUE")
+    s.subscribes("TRUE")
+    overlay.settle()
+    overlay.crashes("a", "x")
+    overlay.settle(60)
+    return overlay, p, s
+
+
+@pytest.mark.parametrize("fallbacks", [{"y": "e2"}, {"d": "y"}, {"y": "e2", "d": "y"}], ids=repr)
+def test_branches_that_are_cut_off_come_together_if_one_of_them_knows_anybody_of_the_other(
+    fallbacks: dict[str, str],
+) -> None:
+    """Y is told to ask at the top, which is d; and d, which asks first, is asked to let y in."""
+    overlay, p, s = the_top_is_cut_off(**fallbacks)
+    p.publishes(x=1)
+    overlay.settle(5)
+
+    assert overlay.parent_of("y") == "d"
+    assert overlay.parent_of("d") is None
+    assert s.received == ["p:1"]
+    assert overlay.troubles() == []
+
+
+@pytest.mark.parametrize("fallback", ["e", "e2"])
+def test_a_branch_does_not_join_itself(fallback: str) -> None:
+    overlay, _, s = the_top_is_cut_off(d=fallback)
+    q = overlay.client("q", at="d")
+    q.advertises("TRUE")
+    overlay.settle()
+    q.publishes(x=1)
+    overlay.settle(5)
+
+    assert overlay.parent_of("d") is None
+    assert s.received == ["q:1"]
+    assert overlay.broker("d").status()["state"] == "cut off"
 
 
 def test_crash_after_crash_leaves_nothing_behind() -> None:

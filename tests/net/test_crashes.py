@@ -20,7 +20,9 @@ STALL_MAX_MS = 3000
 
 async def survive(directory: Path, blow: Blow, *victims: str) -> Outcome:
     """Strike; as many failures are to be survived as there are."""
-    attack = Attack(overlay=TREE, delta=len(victims), victims=victims, blow=blow, seed=1)
+    attack = Attack(
+        overlay=TREE, delta=len(victims), victims=victims, blow=blow, seed=1, stopped_s=9.0
+    )
     outcome = await perform(attack, directory)
     print(f"{attack.describe()}: longest stall {outcome.stall_ms:.0f} ms")
 
@@ -58,5 +60,8 @@ async def test_a_broker_that_was_killed_recovers_under_load(tmp_path: Path, vict
     assert is_short(outcome)
 
 
-async def test_a_broker_that_was_stopped_comes_back_as_its_own_successor(tmp_path: Path) -> None:
-    await survive(tmp_path, Blow.STOP, "b1")
+@pytest.mark.parametrize("victim", ["b1", "b3"], ids=["inner", "edge"])
+async def test_a_broker_that_was_stopped_comes_back_as_its_own_successor(
+    tmp_path: Path, victim: str
+) -> None:
+    await survive(tmp_path, Blow.STOP, victim)

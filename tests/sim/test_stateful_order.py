@@ -61,6 +61,13 @@ class SteppedWorld(World):
             way = self._ways.setdefault(end.peer.link, deque())
             way.append((end.peer, message, end.node.name))
 
+    def _hear_of_close(self, end: End) -> None:
+        """After whatever was sent before, as it is with TCP."""
+        if self._ways.get(end.link):
+            self.after(PAUSE_S, self._hear_of_close, end)
+        else:
+            super()._hear_of_close(end)
+
     def busy_ways(self) -> list[LinkId]:
         return [link for link, way in self._ways.items() if way and link in self._ends]
 
