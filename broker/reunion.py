@@ -191,6 +191,7 @@ class Reunion:
             got=[key for key in (*forgotten, *got) if key in self._items],
             concern_all=concern_all,
             gave=[arrival.key for arrival in gave],
+            awaits=frozenset(arrival.key for arrival in gave if arrival.waits),
         )
 
     def _own_item(self, arrival: Arrival, *, is_own: bool = False) -> None:
@@ -225,6 +226,7 @@ class Reunion:
             got=got,
             concern_all=concern_all,
             gave=[key_of(publication) for publication in orphan.sent],
+            awaits=frozenset(key_of(p) for p in orphan.sent if p.flags & Flag.AWAITED),
         )
 
     def _find_lacking(self, sides: Sequence[Side]) -> None:

@@ -10,7 +10,8 @@ The order is put together from *bindings*, pairs of publications of which one wa
 - a side got both in this order, for one of its subscribers, and a subscriber of whom anything is
   missing wants both;
 - a side got the one, wants the other and lacks it: the region had not released it to that side, so
-  whatever the side got was before it (and so was what it has settled itself and given);
+  whatever the side got was before it (and so was what it has settled itself and given); or it has
+  given the other, and still waits to hear that it has been settled;
 - a side gave both in this order, and some subscriber wants both: the region takes in order what
   comes over one link;
 - they are of one publisher.
@@ -49,6 +50,8 @@ class Side:
     do: what came from this side, which waited until it was settled, and what nobody wants now."""
     gave: Sequence[Key] = ()
     """To the region, in this order."""
+    awaits: Collection[Key] = frozenset()
+    """Those in `gave` that it holds until the region says that they are settled."""
     decides: bool = False
     """What it gave had been settled before, and went down into the region: the order is final."""
     lacks: Sequence[Key] = ()
@@ -167,10 +170,14 @@ def _bind_got(
         got = [key for key in side.got if key in wanted or key in side.concern_all]
         gave = [key for key in side.gave if key in wanted] if side.decides else []
         lacked = [key for key in lacks if key in wanted]
+        awaited = [key for key in side.gave if key in side.awaits and key in wanted]
         for by_another in watched:
             chain = [key for key in got if key in by_another]
             for first, then in pairwise(chain):
                 bindings.add(first, then)
+            for key in awaited if chain else ():
+                if key in by_another:
+                    bindings.add(chain[-1], key)
             # What a side settles itself it has before it gives it away.
             before = [*chain[-1:], *[key for key in gave if key in by_another][-1:]]
             for key in lacked:

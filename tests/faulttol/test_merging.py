@@ -34,6 +34,7 @@ def side(
     got: str = "",
     concern_all: str = "",
     gave: str = "",
+    awaits: str = "",
     lacks: str = "",
     decides: bool = False,
     **wanted: str,
@@ -47,6 +48,7 @@ def side(
         got=keys(got),
         concern_all=frozenset(keys(concern_all)),
         gave=keys(gave),
+        awaits=frozenset(keys(awaits)),
         lacks=keys(lacks),
         decides=decides,
         subscribers={k: frozenset(clients) for k, clients in subscribers.items()},
@@ -106,6 +108,14 @@ def test_an_own_one_that_has_been_settled_concerns_everybody() -> None:
     other = side(lacks="p1 q1 r1", t="p1 q1 r1")
 
     assert merged("q1 p1 r1", publisher, other) == ("r1 p1 q1", "")
+
+
+def test_an_own_one_that_waits_comes_after_what_its_side_got() -> None:
+    giver = side(gave="p1", awaits="p1", got="q1", s="p1 q1")
+    taker = side(got="p1", t="p1")
+    other = side(gave="q1", awaits="q1", lacks="p1", u="p1 q1")
+
+    assert merged("p1 q1", giver, taker, other) == ("q1 p1", "")
 
 
 def test_an_own_one_that_was_not_settled_is_not_decided() -> None:
@@ -196,7 +206,17 @@ def any_side(draw: st.DrawFn, name: str) -> Side:
     own = " ".join(word for word in got.split() if draw(st.integers(0, 3)) == 0)
     wanted = {f"{name}{number}": draw(SOME) for number in range(2)}
     decides = name == "h" and draw(st.booleans())
-    return side(got=got, concern_all=own, gave=draw(SOME), lacks=lacks, decides=decides, **wanted)
+    gave = draw(SOME)
+    awaits = " ".join(word for word in gave.split() if not decides and draw(st.booleans()))
+    return side(
+        got=got,
+        concern_all=own,
+        gave=gave,
+        awaits=awaits,
+        lacks=lacks,
+        decides=decides,
+        **wanted,
+    )
 
 
 @given(publications=st.permutations(NAMES), sides=st.tuples(*map(any_side, "hxy")))
@@ -244,9 +264,12 @@ def bindings(sides: tuple[Side, ...], result: Merge) -> set[tuple[Key, Key]]:
             concerned = wanted.union(one.concern_all)
             pairs = [(a, b) for a, b in combinations(one.got, 2) if {a, b} <= concerned]
             pairs += [(a, b) for a in one.got if a in concerned for b in lacks & wanted]
+            pairs += [(a, b) for a in one.got if a in concerned for b in wanted & set(one.awaits)]
             if one.decides:
-                pairs += [(a, b) for a in one.gave if a in wanted for b in lacks & wanted if a != b]
-            bound.update((a, b) for a, b in pairs if any({a, b} <= w for w in miss_something))
+                pairs += [(a, b) for a in one.gave if a in wanted for b in lacks & wanted]
+            bound.update(
+                (a, b) for a, b in pairs if a != b and any({a, b} <= w for w in miss_something)
+            )
         for a, b in combinations(one.gave, 2):
             if one.decides or any({a, b} <= w for s in sides for w in wishes(s).values()):
                 bound.add((a, b))
@@ -272,17 +295,34 @@ class _Failed:
         one = self.sides[number]
         if one.decides:
             return [*self.released, *(k for k in result.undecided if k not in self.released)]
-        got = set(one.got)
-        rest = (k for k in (*result.decided, *result.undecided) if k not in got)
+        out = result.passed_by[number].union(one.got)
+        rest = (k for k in (*result.decided, *result.undecided) if k not in out)
         return [*one.got, *rest]
+
+    def agree(self, result: Merge) -> bool:
+        """Whether all see what they share in one order, and each publisher's in turn."""
+        seen = {}
+        for number, one in enumerate(self.sides):
+            order = self.seen_on(number, result)
+            for client in {c for clients in one.subscribers.values() for c in clients}:
+                seen[client] = [k for k in order if client in one.subscribers.get(k, ())]
+        for order in seen.values():
+            if any(a[0] == b[0] and a > b for a, b in combinations(order, 2)):
+                return False
+        for one_order, other_order in combinations(seen.values(), 2):
+            common = set(one_order) & set(other_order)
+            if [k for k in one_order if k in common] != [k for k in other_order if k in common]:
+                return False
+        return True
 
 
 @st.composite
-def failed_broker(draw: st.DrawFn, *, has_parent: bool) -> _Failed:
+def failed_broker(draw: st.DrawFn, *, has_parent: bool, are_late: bool = False) -> _Failed:
     """Everything that is published waits until the broker, or its parent, has put it in order.
 
     The order is any in which what one side gave stays in turn; of what the broker said to each
-    side about it, each has received no more than a beginning.
+    side about it, each has received no more than a beginning. Who is late subscribed when the
+    broker had gone on for a while.
     """
     count = draw(st.integers(2, 4))
     gave: list[list[Key]] = []
@@ -317,7 +357,9 @@ def failed_broker(draw: st.DrawFn, *, has_parent: bool) -> _Failed:
                 Side(got=got, gave=released, decides=True, lacks=lacks, subscribers=subscribers)
             )
             continue
+        since = draw(st.integers(0, len(released))) if are_late else 0
         told = [k for k in released if origin[k] == number or k in subscribers]
+        told = [k for k in told if origin[k] == number or released.index(k) >= since]
         told = told[: draw(st.integers(0, len(told)))]
         lacks = [k for k in order if k in subscribers and k not in told and origin[k] != number]
         sides.append(
@@ -325,6 +367,7 @@ def failed_broker(draw: st.DrawFn, *, has_parent: bool) -> _Failed:
                 got=told,
                 concern_all=frozenset(k for k in told if origin[k] == number),
                 gave=gave[number],
+                awaits=frozenset(gave[number]) - frozenset(told),
                 lacks=lacks,
                 subscribers=subscribers,
             )
@@ -341,19 +384,22 @@ def test_after_one_order_there_is_no_circle_and_all_subscribers_agree(
     result = merge(failed.publications, failed.sides)
 
     assert result.circles == 0
+    assert not any(result.passed_by)
+    assert failed.agree(result)
     told = {k for one in failed.sides if not one.decides for k in one.got}
-    seen = {}
-    for number, one in enumerate(failed.sides):
-        order = failed.seen_on(number, result)
-        for client in {c for clients in one.subscribers.values() for c in clients}:
-            seen[client] = [k for k in order if client in one.subscribers.get(k, ())]
-    for order in seen.values():
-        for a, b in combinations(order, 2):
-            assert a[0] != b[0] or a < b, "the order of a publisher"
-    for one_order, other_order in combinations(seen.values(), 2):
-        common = set(one_order) & set(other_order)
-        assert [k for k in one_order if k in common] == [k for k in other_order if k in common]
     assert told <= set(result.decided)
+
+
+@pytest.mark.parametrize("has_parent", [False, True])
+@given(data=st.data())
+def test_whoever_is_late_is_passed_by_rather_than_given_anything_out_of_order(
+    has_parent: bool, data: st.DataObject
+) -> None:
+    failed = data.draw(failed_broker(has_parent=has_parent, are_late=True))
+    result = merge(failed.publications, failed.sides)
+
+    assert result.circles == 0
+    assert failed.agree(result)
 
 
 @pytest.mark.parametrize("has_parent", [False, True])
