@@ -618,6 +618,7 @@ class ClientCore:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self.has_lost_session |= self._has_joined
         self._session = welcome.incarnation
+        self._has_joined = self._awaits_adoption = False
         kept = list(self._sent.keep())
         if not is_same:
             self._skip([p for p in kept if p.seq <= self._handed_over], "the session was lost")
@@ -627,7 +628,6 @@ class ClientCore:
         for publication in kept:
             self._sent.append(publication)
         self._told = (0, 0)
-        self._has_joined = self._awaits_adoption = False
         self._sessions += 1
         self._moves += 1
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=welcome.delta)
