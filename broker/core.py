@@ -744,6 +744,7 @@ class BrokerCore:
 
     def _on_welcome(self, link: _Link, welcome: Welcome) -> None:
         self._redial_pause = self.limits.redial_first_s
+        self._redial_at = None
         parent = self.neighbours.parent
         if parent is None:
             if self.is_ready:
@@ -991,6 +992,7 @@ class BrokerCore:
         self._is_stranded = True
         self.outbox.log(Level.WARNING, "join point failed", parent=parent.node, reason=reason)
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
+        self._hang_up_on_strangers()
         self.neighbours.parent = None
         self.requests.forget(parent, self.now)
         self._join_operation = None
@@ -1018,6 +1020,7 @@ class BrokerCore:
         known = [self._join, *self._places_upwards(), *self._told_at_first]
         self._candidates = list(dict.fromkeys(filter(None, known)))
         self.take_out_of_tree(parent)
+        self._join = self._candidates[0]
         for arrival in self.publications.forget_above(parent):
             publication = arrival.publication
             assert isinstance(publication, Publish)
@@ -1069,6 +1072,7 @@ class BrokerCore:
         """It is a neighbour no more; what it knew and had under way is taken care of elsewhere."""
         if isinstance(neighbour, Above):
             self.neighbours.parent = None
+            self._join = None  # who has been dialled there and answers only now is no parent
             self._redial_at = None
             self._hang_up_on_strangers()
             self.neighbourhood.add(self.new_own_link(None))
