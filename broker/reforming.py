@@ -207,9 +207,13 @@ class Reforming:
                 self.suspect(life, reason)
         self.review()
 
-    def is_after_the_hub(self, incarnation: int) -> bool:
-        """Whether whoever answers where the hub was to be is there only since that has failed."""
-        return self._sought is not None and self._sought.place.incarnation < incarnation
+    @property
+    def expected_incarnation(self) -> int:
+        """Of the parent, or of the hub that is to take its place."""
+        if self.is_seeking:
+            return self._sought.place.incarnation if self._sought is not None else 0
+        parent = self._core.neighbours.parent
+        return parent.incarnation if parent is not None else 0
 
     def on_no_hub(self, incarnation: int) -> None:
         """Who was to be the hub is not in the tree itself: somebody else is.
