@@ -383,10 +383,13 @@ class ClientCore:
             return None
         return self.neighbourhood.place_of(self._hub)
 
-    def _is_after_the_hub(self, incarnation: int) -> bool:
-        """Whether whoever answers where the hub was to be is there only since that has failed."""
+    @property
+    def _expected_incarnation(self) -> int:
+        """Of its broker, or of the hub that is to take the place of that; 0 if any will do."""
         hub = self._place_of_hub()
-        return hub is not None and hub.incarnation < incarnation
+        if hub is not None:
+            return hub.incarnation
+        return 0 if self._is_alone else self._session or 0
 
     def _on_broker_failed(self) -> None:
         """Nobody answers where the broker was, or who was to take its place: find the next."""
@@ -430,6 +433,7 @@ class ClientCore:
                 peer_incarnation=self._session or 0,
                 received=self._received.count,
                 failed=self._buried,
+                expected=self._expected_incarnation,
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)
@@ -483,7 +487,7 @@ class ClientCore:
         reason = goodbye.reason
         match goodbye.code:
             case GoodbyeCode.STRANDED if self._session is not None and not self._is_alone:
-                if self._hub is None or self._is_after_the_hub(goodbye.incarnation):
+                if self._hub is None or self._expected_incarnation < goodbye.incarnation:
                     self._on_broker_failed()
                 else:
                     assert self.neighbourhood is not None
@@ -506,17 +510,6 @@ class ClientCore:
         self._lose_link(reason)
 
     def _on_welcome(self, welcome: Welcome) -> None:
-        is_restarted = self._is_after_the_hub(welcome.incarnation) or (
-            welcome.node == self.broker
-            and welcome.incarnation != self._session
-            and self._hub is None
-            and not self._is_alone
-        )
-        if is_restarted and self._may_move and not welcome.adopts:
-            self._on_broker_failed()
-            if not self._is_alone:
-                self._hang_up(f"{welcome.node} has been restarted")
-                return
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
         before, self.broker = (self.broker, self._session), welcome.node
@@ -618,6 +611,7 @@ class ClientCore:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self.has_lost_session |= self._has_joined
         self._session = welcome.incarnation
+        self._has_joined = self._awaits_adoption = False
         kept = list(self._sent.keep())
         if not is_same:
             self._skip([p for p in kept if p.seq <= self._handed_over], "the session was lost")
@@ -627,7 +621,6 @@ class ClientCore:
         for publication in kept:
             self._sent.append(publication)
         self._told = (0, 0)
-        self._has_joined = self._awaits_adoption = False
         self._sessions += 1
         self._moves += 1
         self.neighbourhood = neighbourhood.Neighbourhood(self.node, delta=welcome.delta)

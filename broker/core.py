@@ -400,6 +400,7 @@ class BrokerCore:
                 received=parent.received.count if parent else 0,
                 failed=self.reforming.who_has_failed,
                 is_top=self._is_cut_off,
+                expected=self.reforming.expected_incarnation,
             )
             self.outbox.send(link_id, hello)
 
@@ -609,9 +610,9 @@ class BrokerCore:
             self._close(link, GoodbyeCode.SHUTTING_DOWN, f"{self.node} is stopping")
         elif self.neighbourhood.has_failed(Life(hello.node, hello.incarnation)):
             self._close(link, GoodbyeCode.FENCED, f"{hello.node} was taken for failed")
-        elif self._is_stranded and (
-            hello.failed or hello.kind is NodeKind.BROKER or hello.peer == self.node
-        ):
+        elif 0 < hello.expected < self.incarnation:
+            self._close(link, GoodbyeCode.STRANDED, f"{self.node} has been restarted")
+        elif self._is_stranded and self._may_be_waited_for(hello):
             self._close(link, GoodbyeCode.STRANDED, f"{self.node} looks for a join point itself")
             if hello.address:  # it will be somewhere in the tree, sooner or later
                 self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
@@ -623,6 +624,18 @@ class BrokerCore:
             or link.link not in self._links
         ):
             self._greet(link, hello)
+
+    def _may_be_waited_for(self, hello: Hello) -> bool:
+        """Whether somebody in the tree may wait for a node that greets before this one is ready.
+
+        Its answer must not wait then until this broker has joined, which may be when that node
+        is back. But who says that the very join point has failed can wait: whether that came
+        before or after this broker was in the tree, is known soon, and is the same to all.
+        """
+        parent = self.neighbours.parent
+        if parent is not None and Life(parent.node, parent.incarnation) in hello.failed:
+            return False
+        return bool(hello.failed) or hello.kind is NodeKind.BROKER or hello.peer == self.node
 
     def greet_again(self, link_id: LinkId, hello: Hello) -> None:
         """Answer a greeting that had to wait, unless whoever greeted is gone again."""
@@ -744,6 +757,7 @@ class BrokerCore:
 
     def _on_welcome(self, link: _Link, welcome: Welcome) -> None:
         self._redial_pause = self.limits.redial_first_s
+        self._redial_at = None
         parent = self.neighbours.parent
         if parent is None:
             if self.is_ready:
@@ -757,12 +771,6 @@ class BrokerCore:
             parent.node, parent.incarnation = welcome.node, welcome.incarnation
             self._attach(link, parent)
             self.reforming.attach(parent)
-        elif welcome.node == parent.node and welcome.incarnation != parent.incarnation:
-            self._close(link, GoodbyeCode.LEFT, "this is not the parent that was")
-            self._on_parent_restarted()
-        elif self.reforming.is_after_the_hub(welcome.incarnation):
-            self._close(link, GoodbyeCode.LEFT, "this is not the hub that was")
-            self.reforming.on_no_hub(welcome.incarnation)
         else:
             # A hub that does not know this branch. It is no stranger any more, to be hung up on.
             link.state = LinkState.TO_PARENT
@@ -991,6 +999,7 @@ class BrokerCore:
         self._is_stranded = True
         self.outbox.log(Level.WARNING, "join point failed", parent=parent.node, reason=reason)
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
+        self._hang_up_on_strangers()
         self.neighbours.parent = None
         self.requests.forget(parent, self.now)
         self._join_operation = None
@@ -1018,6 +1027,7 @@ class BrokerCore:
         known = [self._join, *self._places_upwards(), *self._told_at_first]
         self._candidates = list(dict.fromkeys(filter(None, known)))
         self.take_out_of_tree(parent)
+        self._join = self._candidates[0]
         for arrival in self.publications.forget_above(parent):
             publication = arrival.publication
             assert isinstance(publication, Publish)
@@ -1069,6 +1079,7 @@ class BrokerCore:
         """It is a neighbour no more; what it knew and had under way is taken care of elsewhere."""
         if isinstance(neighbour, Above):
             self.neighbours.parent = None
+            self._join = None  # who has been dialled there and answers only now is no parent
             self._redial_at = None
             self._hang_up_on_strangers()
             self.neighbourhood.add(self.new_own_link(None))

@@ -73,6 +73,8 @@ class Hello:
     """Who it knows to have failed; it asks to be adopted in place of its parent among them."""
     is_top: bool = False
     """Whether it is the top of a branch that has been cut off, and comes with all of that."""
+    expected: int = 0
+    """The incarnation that it looks for, which has failed if a later one answers; 0 for any."""
 
 
 @attrs.frozen(kw_only=True)

@@ -14,9 +14,25 @@ import attrs
 import pytest
 
 from broker.client_core import ClientState
+from broker.core import BrokerCore
+from broker.effects import CloseLink, Effect, OpenLink, SendMessage
+from broker.inputs import LinkClosed, LinkFailed, LinkId, LinkOpened, MessagesReceived, TimerFired
+from broker.messages import (
+    PROTOCOL_VERSION,
+    Confirm,
+    Goodbye,
+    GoodbyeCode,
+    Hello,
+    Join,
+    Message,
+    Neighbourhood,
+    NodeKind,
+    Summon,
+    Welcome,
+)
 from broker.sim.world import SIMULATED_LIMITS
-from faulttol.neighbourhood import Life
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
+from faulttol.neighbourhood import Life, TopologyLink
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.conversation import Client, Conversation
 
 MS = 0.001
@@ -95,6 +111,20 @@ def test_if_the_root_fails_the_first_of_its_children_by_name_is_the_new_root() -
 
     assert [overlay.parent_of(name) for name in "abcd"] == ["b", None, "b", "b"]
     assert client.core.broker == "b"
+    assert overlay.troubles() == []
+
+
+@pytest.mark.parametrize("then", A_WHILE_AFTER)
+def test_the_hub_in_place_of_the_root_stays_the_hub_when_the_gap_grows(then: float) -> None:
+    """A broker that comes earlier by name than the hub stands next to the gap only then."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", b="r", c="r", d="r", a="c")
+    overlay.crashes("r")
+    overlay.settle(then * MS)
+    overlay.crashes("c")
+    overlay.settle(5)
+
+    assert [overlay.parent_of(name) for name in "bad"] == [None, "b", "b"]
     assert overlay.troubles() == []
 
 
@@ -764,6 +794,148 @@ def test_a_hub_that_has_been_restarted_is_the_hub_no_more(then: float) -> None:
 
         assert overlay.parent_of("b") == overlay.parent_of("c") == "a"
         assert scene.troubles() == []
+
+
+def a_joining_broker() -> tuple[BrokerCore, LinkId, OperationId]:
+    """A broker that is back and joins at the root r, as b has; b has noticed that r has failed."""
+    links = [
+        TopologyLink(child=child, parent=parent, kind="broker", incarnation=1, address=child)
+        for child, parent in ((NodeId("r"), NodeId("r")), (NodeId("b"), NodeId("r")))
+    ]
+    core = BrokerCore(NodeId("a"), 2, address="a", remembered=links)
+    core.start(0.0)
+    dialled, orphan = LinkId(1), LinkId(2)
+    core.step(0.0, LinkOpened(dialled, "r"))
+    effects = core.step(0.0, MessagesReceived(dialled, [welcome_of("r")]))
+    (join,) = (message for message in said(effects) if isinstance(message, Join))
+    core.step(0.0, MessagesReceived(dialled, [Neighbourhood(links=tuple(links))]))
+    core.step(0.0, LinkOpened(orphan))
+    hello = Hello(
+        version=PROTOCOL_VERSION,
+        node=NodeId("b"),
+        kind=NodeKind.BROKER,
+        incarnation=1,
+        address="b",
+        peer="r",
+        peer_incarnation=1,
+        received=0,
+        failed=(Life(NodeId("r"), 1),),
+        expected=2,
+    )
+    assert said(core.step(0.0, MessagesReceived(orphan, [hello]))) == []
+    return core, dialled, join.operation
+
+
+def welcome_of(node: str) -> Welcome:
+    return Welcome(
+        node=NodeId(node),
+        incarnation=1,
+        ordering="pairwise",
+        policy="filter",
+        delta=1,
+        detection="fast",
+        resumed=False,
+        received=0,
+    )
+
+
+def said(effects: list[Effect]) -> list[Message]:
+    return [effect.message for effect in effects if isinstance(effect, SendMessage)]
+
+
+def test_who_joined_where_somebody_failed_is_the_hub_if_its_join_was_confirmed() -> None:
+    core, dialled, operation = a_joining_broker()
+    effects = core.step(0.1, MessagesReceived(dialled, [Confirm(operation=operation)]))
+
+    assert [message.adopts for message in said(effects) if isinstance(message, Welcome)] == [True]
+
+
+def test_who_joined_where_somebody_failed_is_not_the_hub_if_its_join_was_not_confirmed() -> None:
+    core, dialled, _ = a_joining_broker()
+    core.step(0.1, LinkClosed(dialled, "crashed"))
+    core.step(0.2, TimerFired())
+    effects = core.step(0.3, LinkFailed("r", "connection refused"))
+
+    assert [message.code for message in said(effects) if isinstance(message, Goodbye)] == [
+        GoodbyeCode.STRANDED
+    ]
+
+
+def test_clients_of_a_broker_that_is_back_at_once_keep_their_sessions() -> None:
+    for scene, overlay in scenes():
+        overlay.freezes("b")
+        overlay.crashes("b1")
+        overlay.settle(6 * MS)
+        overlay.restarts("b1")
+        overlay.goes_on("b")  # it hears of clients that have to move before b1 has joined again
+        overlay.settle(5)
+
+        assert scene.troubles() == []
+
+
+def test_a_broker_that_became_the_root_joins_nobody_whom_it_had_dialled_before() -> None:
+    """The former root is back and may have joined below it already."""
+    core = BrokerCore(NodeId("m"), 1, address="m", join="r")
+    core.start(0.0)
+    parent, stranger, late = LinkId(1), LinkId(2), LinkId(3)
+    core.step(0.0, LinkOpened(parent, "r"))
+    (join,) = (
+        message
+        for message in said(core.step(0.0, MessagesReceived(parent, [welcome_of("r")])))
+        if isinstance(message, Join)
+    )
+    root = TopologyLink(
+        child=NodeId("r"), parent=NodeId("r"), kind="broker", incarnation=1, address="r"
+    )
+    is_told: list[Message] = [Neighbourhood(links=(root,)), Confirm(operation=join.operation)]
+    core.step(0.0, MessagesReceived(parent, is_told))
+    core.step(0.1, LinkClosed(parent, "crashed"))
+    core.step(0.2, TimerFired())
+    core.step(0.2, LinkOpened(stranger))
+    summon = Summon(hub=NodeId("x"), failed=(Life(NodeId("r"), 1),), address="x")
+    core.step(0.2, MessagesReceived(stranger, [summon]))
+    assert core.neighbours.parent is None
+
+    assert said(core.step(0.3, LinkOpened(late, "r"))) == []
+
+
+def test_a_broker_that_joins_elsewhere_asks_nobody_else_any_more() -> None:
+    core = BrokerCore(NodeId("m"), 1, address="m", join="r")
+    core.start(0.0)
+    parent, asked, stranger, joined = map(LinkId, (1, 2, 3, 4))
+    core.step(0.0, LinkOpened(parent, "r"))
+    core.step(0.0, MessagesReceived(parent, [welcome_of("r")]))
+    core.step(0.1, LinkClosed(parent, "crashed"))
+    core.step(0.2, TimerFired())
+    core.step(0.2, LinkOpened(asked, "r"))
+    core.step(0.2, LinkOpened(stranger))
+    summon = Summon(hub=NodeId("x"), failed=(Life(NodeId("r"), 1),), address="x")
+    effects = core.step(0.2, MessagesReceived(stranger, [summon]))
+    assert asked in [effect.link for effect in effects if isinstance(effect, CloseLink)]
+
+    core.step(0.2, LinkOpened(joined, "x"))
+    core.step(0.2, MessagesReceived(joined, [welcome_of("x")]))
+    assert not [e for e in core.step(1.0, TimerFired()) if isinstance(e, OpenLink)]
+
+
+def test_what_was_withdrawn_in_a_session_that_is_lost_is_not_withdrawn_in_the_next() -> None:
+    overlay = Conversation(delta=0)
+    overlay.brokers("r", a="r", b="a")
+    p = Client(overlay.world, overlay.world.add_client(NodeId("p"), NodeId("b"), NodeId("r")))
+    overlay.settle()
+    advertisement = p.advertises("TRUE")
+    overlay.settle()
+    p.publishes(x=1)
+    overlay.freezes("a")  # to the root the advertisement still lies behind it
+    overlay.crashes("b")
+    p.unadvertises(advertisement)
+    overlay.settle()
+    overlay.goes_on("a")
+    overlay.settle()
+
+    assert p.core.broker == "r"
+    assert p.core.state is ClientState.READY
+    assert len(p.answered) == 2
 
 
 def test_a_restarted_root_comes_back_below_the_new_one() -> None:
