@@ -691,6 +691,23 @@ def test_a_frozen_broker_whose_connections_are_accepted_is_not_taken_for_alive(b
         assert scene.troubles() == []
 
 
+def test_whoever_has_waited_for_another_frozen_broker_is_waited_for_by_the_hub() -> None:
+    """The clients of b take m for the hub at first: they need twice the time to come to r."""
+    for phase in AT_ANY_TIME_BETWEEN_HEARTBEATS:
+        scene = Scene(delta=2)
+        scene.overlay.settle(phase)
+        scene.publish()
+        scene.overlay.settle(2 * MS)
+        for broker in "mb":
+            scene.overlay.freezes(broker)
+        scene.overlay.settle(90)
+        for broker in "mb":
+            scene.overlay.goes_on(broker)
+        scene.overlay.settle(30)
+
+        assert scene.troubles() == []
+
+
 def test_a_hub_that_is_frozen_itself_is_given_up_by_those_who_wait_for_its_welcome() -> None:
     for scene, overlay in scenes(delta=2):
         overlay.freezes("r")
