@@ -46,7 +46,7 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.link_states import LEGAL, LinkState
+from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
     PROTOCOL_VERSION,
     Advertise,
@@ -517,6 +517,7 @@ class ClientCore:
             if not self._is_alone:
                 self._hang_up(f"{welcome.node} has been restarted")
                 return
+        self.limits = with_heartbeats_of(welcome, self.limits)
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
         before, self.broker = (self.broker, self._session), welcome.node

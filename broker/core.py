@@ -35,7 +35,7 @@ from broker.inputs import (
 )
 from broker.interests import Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.link_states import LEGAL, LinkState
+from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -628,6 +628,7 @@ class BrokerCore:
         """Answer a greeting that had to wait, unless whoever greeted is gone again."""
         link = self._links.get(link_id)
         if link is not None:
+            link.heard_at = self.now  # who waits for an answer has nothing to say
             self._greet(link, hello)
 
     def _greet(self, link: _Link, hello: Hello) -> None:
@@ -736,6 +737,8 @@ class BrokerCore:
             policy=self.interests.policy,
             delta=self.delta,
             detection=self.detection,
+            heartbeat_interval_ms=self.limits.heartbeat_interval_ms,
+            heartbeat_timeout_ms=self.limits.heartbeat_timeout_ms,
             resumed=resumed,
             received=received,
             adopts=adopts,
@@ -789,6 +792,7 @@ class BrokerCore:
                 f"{welcome.node} detects conflicts by '{welcome.detection}', unknown here"
             )
             return
+        self.limits = with_heartbeats_of(welcome, self.limits)
         self._adopt(welcome.ordering, welcome.policy, welcome.delta, welcome.detection)
         self._become_child(link, welcome)
 

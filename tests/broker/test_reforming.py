@@ -708,6 +708,26 @@ def test_whoever_has_waited_for_another_frozen_broker_is_waited_for_by_the_hub()
         assert scene.troubles() == []
 
 
+@pytest.mark.parametrize("seconds", [21, 25, 30, 40])
+@pytest.mark.parametrize("brokers", ["ra", "rm"], ids=["top", "branch"])
+def test_two_frozen_neighbours_go_on_while_somebody_takes_one_of_them_for_the_hub(
+    brokers: str, seconds: float
+) -> None:
+    """It is not the hub that it was, but somebody who looks for a place, or has one elsewhere."""
+    scene = Scene(delta=2)
+    scene.publish()
+    scene.overlay.settle(2 * MS)
+    for broker in brokers:
+        scene.overlay.freezes(broker)
+    scene.overlay.settle(seconds)
+    for broker in brokers:
+        scene.overlay.goes_on(broker)
+    scene.overlay.settle(60)
+
+    assert [scene.overlay.broker(name).incarnation for name in brokers] == [2, 2]
+    assert scene.troubles() == []
+
+
 def test_a_hub_that_is_frozen_itself_is_given_up_by_those_who_wait_for_its_welcome() -> None:
     for scene, overlay in scenes(delta=2):
         overlay.freezes("r")
