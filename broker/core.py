@@ -768,8 +768,9 @@ class BrokerCore:
             self.reforming.on_no_hub(welcome.incarnation)
         else:
             # A hub that does not know this branch. It is no stranger any more, to be hung up on.
-            link.state = LinkState.TO_PARENT
+            link.state, address = LinkState.TO_PARENT, self._join
             self.cut_off(f"{welcome.node} knows nothing of this branch any more")
+            self._join = address
             self._redial_at = None
             self._rejoin_at(link, welcome)
 
@@ -1021,6 +1022,8 @@ class BrokerCore:
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
         known = [self._join, *self._places_upwards(), *self._told_at_first]
         self._candidates = list(dict.fromkeys(filter(None, known)))
+        self._candidates.sort(key=self._has_failed_at)
+        self._join = self._candidates[0]
         self.take_out_of_tree(parent)
         for arrival in self.publications.forget_above(parent):
             publication = arrival.publication
@@ -1037,6 +1040,11 @@ class BrokerCore:
         self.neighbourhood.remove(self.node)
         self._redial_pause = 0.0
         self._redial_later()
+
+    def _has_failed_at(self, address: str) -> bool:
+        """Whether whoever is known to listen there has failed, so that others are asked first."""
+        lives = self.neighbourhood.lives_at(address)
+        return bool(lives) and all(map(self.neighbourhood.has_failed, lives))
 
     def _places_upwards(self) -> list[str]:
         """The brokers that are known and are not behind a child: nobody joins its own branch."""

@@ -930,6 +930,17 @@ def test_branches_that_are_cut_off_come_together_if_one_of_them_knows_anybody_of
     assert overlay.troubles() == []
 
 
+def test_a_branch_does_not_ask_first_where_it_knows_that_nobody_lives() -> None:
+    overlay = Conversation()
+    overlay.brokers("a", r="a", m="r", n="m")
+    overlay.world.add_broker(NodeId("d"), NodeId("n"), fallbacks=[NodeId("a")])
+    overlay.settle()
+    overlay.crashes("m", "n")
+    overlay.settle(30 * MS)
+
+    assert overlay.parent_of("d") == "a"
+
+
 @pytest.mark.parametrize("fallback", ["e", "e2"])
 def test_a_branch_does_not_join_itself(fallback: str) -> None:
     overlay, _, s = the_top_is_cut_off(d=fallback)
