@@ -46,7 +46,7 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.link_states import LEGAL, LinkState
+from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
     PROTOCOL_VERSION,
     Advertise,
@@ -510,6 +510,7 @@ class ClientCore:
         self._lose_link(reason)
 
     def _on_welcome(self, welcome: Welcome) -> None:
+        self.limits = with_heartbeats_of(welcome, self.limits)
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
         before, self.broker = (self.broker, self._session), welcome.node

@@ -35,7 +35,7 @@ from broker.inputs import (
 )
 from broker.interests import Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.link_states import LEGAL, LinkState
+from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -641,6 +641,7 @@ class BrokerCore:
         """Answer a greeting that had to wait, unless whoever greeted is gone again."""
         link = self._links.get(link_id)
         if link is not None:
+            link.heard_at = self.now  # who waits for an answer has nothing to say
             self._greet(link, hello)
 
     def _greet(self, link: _Link, hello: Hello) -> None:
@@ -749,6 +750,8 @@ class BrokerCore:
             policy=self.interests.policy,
             delta=self.delta,
             detection=self.detection,
+            heartbeat_interval_ms=self.limits.heartbeat_interval_ms,
+            heartbeat_timeout_ms=self.limits.heartbeat_timeout_ms,
             resumed=resumed,
             received=received,
             adopts=adopts,
@@ -773,8 +776,9 @@ class BrokerCore:
             self.reforming.attach(parent)
         else:
             # A hub that does not know this branch. It is no stranger any more, to be hung up on.
-            link.state = LinkState.TO_PARENT
+            link.state, address = LinkState.TO_PARENT, self._join
             self.cut_off(f"{welcome.node} knows nothing of this branch any more")
+            self._join = address
             self._redial_at = None
             self._rejoin_at(link, welcome)
 
@@ -797,6 +801,7 @@ class BrokerCore:
                 f"{welcome.node} detects conflicts by '{welcome.detection}', unknown here"
             )
             return
+        self.limits = with_heartbeats_of(welcome, self.limits)
         self._adopt(welcome.ordering, welcome.policy, welcome.delta, welcome.detection)
         self._become_child(link, welcome)
 
@@ -1026,6 +1031,8 @@ class BrokerCore:
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
         known = [self._join, *self._places_upwards(), *self._told_at_first]
         self._candidates = list(dict.fromkeys(filter(None, known)))
+        self._candidates.sort(key=self._has_failed_at)
+        self._join = self._candidates[0]
         self.take_out_of_tree(parent)
         self._join = self._candidates[0]
         for arrival in self.publications.forget_above(parent):
@@ -1043,6 +1050,11 @@ class BrokerCore:
         self.neighbourhood.remove(self.node)
         self._redial_pause = 0.0
         self._redial_later()
+
+    def _has_failed_at(self, address: str) -> bool:
+        """Whether whoever is known to listen there has failed, so that others are asked first."""
+        lives = self.neighbourhood.lives_at(address)
+        return bool(lives) and all(map(self.neighbourhood.has_failed, lives))
 
     def _places_upwards(self) -> list[str]:
         """The brokers that are known and are not behind a child: nobody joins its own branch."""

@@ -4,7 +4,12 @@ Limits are enforced where bytes enter (the codec) or where state grows (the core
 Breaking one closes the link it came over, with a reason, and touches nothing else.
 """
 
+from typing import Final
+
 import attrs
+
+HEARTBEATS_MIN: Final = 2
+"""That fit into a timeout: one of them may be late."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,7 +70,8 @@ class Limits:
     """Every link carries something at least this often."""
     heartbeat_timeout_s: float = 3.0
     """A link silent for so long is dead, and a broker behind it is taken for failed: six
-    heartbeats, for machines that swap. (A broker that is killed is noticed at once.)"""
+    heartbeats, for machines that swap. (A broker that is killed is noticed at once.) Both are the
+    overlay's: who joins takes those of its join point."""
     stall_timeout_s: float = 10.0
     """A client that confirms nothing of what it was sent for so long is isolated."""
     redial_first_s: float = 0.05
@@ -85,6 +91,27 @@ class Limits:
     def body_bytes_max(self) -> int:
         """What a frame has room for beside the largest content and the longest name."""
         return self.frame_bytes_max - self.content_bytes_max - 4 * self.name_chars_max - 64
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """As people and messages have it."""
+        return round(1000 * self.heartbeat_interval_s)
+
+    @property
+    def heartbeat_timeout_ms(self) -> int:
+        """As people and messages have it."""
+        return round(1000 * self.heartbeat_timeout_s)
+
+    def with_heartbeats(self, interval_ms: int, timeout_ms: int) -> "Limits":
+        """Return the same with other heartbeats; ValueError if one that is late would be fatal."""
+        if not 0 < HEARTBEATS_MIN * interval_ms <= timeout_ms:
+            raise ValueError(
+                f"a heartbeat every {interval_ms} ms and a timeout of {timeout_ms} ms, "
+                f"at least {HEARTBEATS_MIN} heartbeats to a timeout expected"
+            )
+        return attrs.evolve(
+            self, heartbeat_interval_s=interval_ms / 1000, heartbeat_timeout_s=timeout_ms / 1000
+        )
 
 
 DEFAULT_LIMITS = Limits()

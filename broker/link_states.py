@@ -10,6 +10,8 @@ reason that names the message and the state, and nothing else happens.
 import enum
 from typing import Final
 
+from broker.errors import RemoteProtocolError
+from broker.limits import Limits
 from broker.messages import (
     Acknowledge,
     Advertise,
@@ -75,5 +77,14 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
 }
+
+
+def with_heartbeats_of(welcome: Welcome, limits: Limits) -> Limits:
+    """Return the limits of a node that joins where it has been welcomed like this."""
+    try:
+        return limits.with_heartbeats(welcome.heartbeat_interval_ms, welcome.heartbeat_timeout_ms)
+    except ValueError as error:
+        raise RemoteProtocolError(f"Welcome: {error}") from error
+
 
 assert all(StatusReply not in legal for legal in LEGAL.values()), "only monitors get replies"

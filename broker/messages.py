@@ -88,6 +88,8 @@ class Welcome:
     delta: int
     detection: str
     """How a broker finds out whether a publication has to wait, see `routing/conflicts.py`."""
+    heartbeat_interval_ms: int
+    heartbeat_timeout_ms: int
     resumed: bool
     received: int
     adopts: bool = False

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 PATIENCE_WITH_CLIENTS: Final = 1.25
 PATIENCE: Final = 2.5
 """Heartbeat timeouts that a hub waits for those who do not come: they have to notice first. For a
-broker longer, because giving it up means taking it for failed."""
+broker longer, because giving it up means taking it for failed. With everybody who is found to have
+failed as well it begins anew: others may have waited for that one before they come here."""
 
 
 @attrs.frozen
@@ -72,12 +73,19 @@ class _Gap:
 
     dead: Neighbour
     since: float
-    deadline: float
-    deadline_of_clients: float
     visit_at: float
+    deadline: float = 0.0
+    deadline_of_clients: float = 0.0
+    size: int = 0
+    """How many have failed that hang together."""
     orphans: dict[NodeId, Orphan] = attrs.field(factory=dict)
     lost: set[NodeId] = attrs.field(factory=set)
     """Of the boundary, those that will not come."""
+
+    def wait_from(self, now: float, timeout_s: float) -> None:
+        """Give everybody time to come."""
+        self.deadline = now + PATIENCE * timeout_s
+        self.deadline_of_clients = now + PATIENCE_WITH_CLIENTS * timeout_s
 
 
 class Reforming:
@@ -264,15 +272,10 @@ class Reforming:
     # --- as the hub -----------------------------------------------------------------------------
 
     def _open_gap(self, dead: Neighbour) -> None:
-        core = self._core
-        now = core.now
-        self._gaps[dead.hop] = _Gap(
-            dead,
-            since=now,
-            deadline=now + PATIENCE * core.limits.heartbeat_timeout_s,
-            deadline_of_clients=now + PATIENCE_WITH_CLIENTS * core.limits.heartbeat_timeout_s,
-            visit_at=now + core.limits.redial_first_s,
-        )
+        now, limits = self._core.now, self._core.limits
+        gap = _Gap(dead, since=now, visit_at=now + limits.redial_first_s)
+        gap.wait_from(now, limits.heartbeat_timeout_s)
+        self._gaps[dead.hop] = gap
 
     def _region(self, gap: _Gap) -> list[NodeId]:
         return self._core.neighbourhood.failed_region(gap.dead.node)
@@ -406,6 +409,9 @@ class Reforming:
         if self._gaps.get(gap.dead.hop) is not gap:
             return  # it has been closed on the way
         region = self._region(gap)
+        if len(region) > gap.size:
+            gap.size = len(region)
+            gap.wait_from(core.now, core.limits.heartbeat_timeout_s)
         if len(region) > core.delta:
             self._abandon(gap, f"{len(region)} brokers failed, δ is {core.delta}")
         elif not self._missing(gap):

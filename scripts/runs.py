@@ -11,7 +11,7 @@ import trio
 from broker.core import BrokerCore
 from broker.effects import Effect
 from broker.event_lines import forward_lines
-from broker.sim.world import LAUNCHER, Node, World
+from broker.sim.world import LAUNCHER, SIMULATED_LIMITS, Node, World
 from faulttol.guarantees import Report, check, check_run
 from faulttol.history import (
     HistoryWriter,
@@ -142,6 +142,9 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
     yield from ("--ordering", plan.ordering, "--delta", str(plan.delta))
     yield from ("--policy", configuration.routing_policy.value)
     yield from ("--detection", configuration.detection.value)
+    if (heartbeat := configuration.heartbeat) is not None:
+        yield from ("--heartbeat-interval", str(heartbeat.interval_ms))
+        yield from ("--heartbeat-timeout", str(heartbeat.timeout_ms))
     yield from ("--run-dir", str(directory), "--run-id", run_id)
     yield from ("--state", str(state_file(directory, broker)))
     if configuration.logging_level is LoggingLevel.FULL:
@@ -153,9 +156,12 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
 def run_simulated(plan: RunPlan) -> Report:
     """Run in virtual time; the same plan has the same result, to the last record."""
     run_id = f"simulated-{plan.seed}"
-    world = World(plan.seed, run=run_id)
-    show = plan.open_teller(lambda: world.now)
     configuration = plan.scenario.configuration
+    limits = SIMULATED_LIMITS
+    if (heartbeat := configuration.heartbeat) is not None:
+        limits = limits.with_heartbeats(heartbeat.interval_ms, heartbeat.timeout_ms)
+    world = World(plan.seed, run=run_id, limits=limits)
+    show = plan.open_teller(lambda: world.now)
     with EventLog(plan.directory) as events:
 
         def tell(happening: Happening) -> None:

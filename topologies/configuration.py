@@ -79,6 +79,15 @@ LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
 
 
 @attrs.frozen
+class Heartbeat:
+    """How often neighbours let each other hear that they live, and who has failed."""
+
+    interval_ms: int
+    timeout_ms: int
+    """A neighbour that is silent for so long."""
+
+
+@attrs.frozen
 class Configuration:
     """An overlay and its settings. `urls` has the address of every process that was given one."""
 
@@ -88,6 +97,8 @@ class Configuration:
     logging_level: LoggingLevel = LoggingLevel.LIGHT
     delta: int = 1
     detection: Detection = attrs.field(default=Detection.FAST, kw_only=True)
+    heartbeat: Heartbeat | None = attrs.field(default=None, kw_only=True)
+    """What brokers do without being told, if there is none."""
     urls: Mapping[str, str] = attrs.field(factory=dict)
     warnings: tuple[Notice, ...] = attrs.field(default=(), eq=False)
 
@@ -111,6 +122,7 @@ def format_configuration(configuration: Configuration) -> str:
         f"LoggingLevel {_spelled(configuration.logging_level, LOGGING_LEVELS)}",
         f"Delta {configuration.delta}",
         f"Detection {_spelled(configuration.detection, DETECTIONS)}",
+        *_heartbeat_lines(configuration.heartbeat),
         "",
         *(f"Site {site.name} Parent {site.parent or 'none'}" for site in sites),
         "",
@@ -121,6 +133,12 @@ def format_configuration(configuration: Configuration) -> str:
             address = f" URL {url}" if url else ""
             lines.append(f"Process {process} Is {kinds[process]} On {site.name}{address}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _heartbeat_lines(heartbeat: Heartbeat | None) -> list[str]:
+    if heartbeat is None:
+        return []
+    return [f"Heartbeat {heartbeat.interval_ms} Timeout {heartbeat.timeout_ms}"]
 
 
 def _spelled(value: object, names: Mapping[str, object]) -> str:

@@ -15,6 +15,7 @@ from topologies.configuration import (
     ROUTING_POLICIES,
     Configuration,
     Detection,
+    Heartbeat,
     LoggingLevel,
     Ordering,
     ProcessKind,
@@ -27,7 +28,10 @@ from topologies.overlay import Overlay, Site
 URL: Final = re.compile(r"[a-z]+://([^\s/:]+|\[[0-9a-f:.]+\]):([0-9]{1,5})(/\S*)?", re.IGNORECASE)
 PORT_MAX: Final = 65535
 
-SettingValue = RoutingPolicy | Ordering | Detection | LoggingLevel | int | None
+HEARTBEATS_MIN: Final = 2
+"""That fit into a timeout: one of them may be late."""
+
+SettingValue = RoutingPolicy | Ordering | Detection | LoggingLevel | Heartbeat | int | None
 
 
 @attrs.frozen
@@ -116,6 +120,19 @@ def _delta(line: Line) -> SettingLine:
     return SettingLine(at, "delta", line.whole_number("failures to survive"))
 
 
+def _heartbeat(line: Line) -> SettingLine:
+    at = line.here
+    if line.peek() == "0":
+        raise line.wrong("milliseconds between two heartbeats, at least 1")
+    interval_ms = line.whole_number("milliseconds between two heartbeats")
+    line.keyword("Timeout")
+    least_ms = HEARTBEATS_MIN * interval_ms
+    if line.peek().isdecimal() and int(line.peek()) < least_ms:
+        raise line.wrong(f"{HEARTBEATS_MIN} heartbeats or more, so at least {least_ms}")
+    timeout_ms = line.whole_number("milliseconds of silence")
+    return SettingLine(at, "heartbeat", Heartbeat(interval_ms, timeout_ms))
+
+
 DECLARATIONS: Final[Mapping[str, Callable[[Line], Declaration]]] = {
     "Site": _site,
     "Process": _process,
@@ -125,6 +142,7 @@ DECLARATIONS: Final[Mapping[str, Callable[[Line], Declaration]]] = {
     "OrderingPolicy": _choice("ordering", ORDERINGS),
     "LoggingLevel": _choice("logging_level", LOGGING_LEVELS),
     "Delta": _delta,
+    "Heartbeat": _heartbeat,
 }
 
 

@@ -47,6 +47,8 @@ class BrokerSettings:
     """Where others are to dial this broker, if that is not where it listens."""
     join: str | None = None
     """The address of the broker to join at; the root has none."""
+    fallbacks: tuple[str, ...] = ()
+    """Where to ask if nobody is there, now or after too many have failed."""
     ordering: str = DEFAULT_ORDERING
     policy: str = "filter"
     delta: int = 1
@@ -156,6 +158,7 @@ class _Broker:
             settings.incarnation,
             address=self._address,
             join=settings.join,
+            fallbacks=settings.fallbacks,
             remembered=recall(settings.state).links,
             ordering=settings.ordering,
             policy=settings.policy,

@@ -176,17 +176,21 @@ async def dial(address: str, *, timeout_s: float) -> socket.socket:
             try:
                 # Trio makes it non-blocking and closes it if this is cancelled.
                 await trio.socket.from_stdlib_socket(attempt).connect(endpoint.sockaddr)
-            except OSError as error:
+                is_answered = not _leads_to_itself(attempt)
+            except OSError as error:  # who has answered may be gone again already
                 attempt.close()
                 failure = _in_words(error)
                 continue
-            if attempt.getsockname() == attempt.getpeername():
-                # Nobody listens, and TCP has found a way to shake hands with itself.
-                attempt.close()
-                failure = "connection refused"
-                continue
-            return attempt
+            if is_answered:
+                return attempt
+            attempt.close()
+            failure = "connection refused"
     raise ConnectionLostError(failure)
+
+
+def _leads_to_itself(connected: socket.socket) -> bool:
+    """Whether nobody listens, and TCP has found a way to shake hands with itself."""
+    return bool(connected.getsockname() == connected.getpeername())
 
 
 def _remote_address(connected: socket.socket) -> str:

@@ -1,8 +1,8 @@
 """What failures cost: outages, re-formings, recoveries, what gets lost, and δ itself.
 
 Read `faults_world.py` for how time passes and what is counted; `faults_outage.py`,
-`faults_cost.py`, `faults_recovery.py` and `faults_rate.py` for what is tried; and
-`faults_figures.py` for what is wanted of it.
+`faults_cost.py`, `faults_recovery.py`, `faults_rate.py`, `faults_memory.py` and `faults_tcp.py` for
+what is tried; and `faults_figures.py` for what is wanted of it.
 """
 
 import itertools
@@ -19,10 +19,12 @@ from routing.orderings import DEFAULT_ORDERING
 from scripts.async_entry import run_async
 from scripts.bench.faults_cost import measure_cost
 from scripts.bench.faults_figures import RATE_FAILED, FaultFigures
+from scripts.bench.faults_memory import measure_hour
 from scripts.bench.faults_outage import DIAL_DELAYS, VICTIMS, measure_outage
 from scripts.bench.faults_rate import CLIENTS, Rate, measure_rate
 from scripts.bench.faults_recovery import measure_recovery
 from scripts.bench.faults_report import report
+from scripts.bench.faults_tcp import Stall, measure_stall
 from scripts.bench.figures import Trials
 from scripts.bench.session import (
     cleaning_up_when_told_to_stop,
@@ -40,8 +42,10 @@ OUTAGE: Final = "outage"
 COST: Final = "cost"
 RECOVERY: Final = "recovery"
 RATE: Final = "rate"
+MEMORY: Final = "memory"
+TCP: Final = "tcp"
 FAULT_FREE: Final = "fault-free"
-SCENARIOS: Final = (OUTAGE, COST, RECOVERY, RATE, FAULT_FREE)
+SCENARIOS: Final = (OUTAGE, COST, RECOVERY, RATE, MEMORY, TCP, FAULT_FREE)
 
 ORDERINGS: Final = (DEFAULT_ORDERING, "fifo")
 UNSTABLE: Final = (0, 10, 100, 1_000)
@@ -71,6 +75,8 @@ class FaultSession:
     subscribers: int = SUBSCRIBERS
     seconds: float = 4.0
     rounds: int = 3
+    repeat: int = 1
+    """Crashes of the scenario 'rate' for each share and δ, every one with another seed."""
     seed: int = 0
     tell: Callable[[str], None] = lambda _: None
     """Is told what comes next."""
@@ -102,14 +108,23 @@ def measure(session: FaultSession) -> FaultFigures:
         if RECOVERY in wanted
         else (),
         rates=list(_measure_rates(session)) if RATE in wanted else (),
+        hours=[measure_hour(session.seed)] if MEMORY in wanted else (),
+        stalls=list(_measure_stalls(session)) if TCP in wanted else (),
         trials=_measure_trials(session) if FAULT_FREE in wanted else (),
     )
 
 
 def _measure_rates(session: FaultSession) -> Iterable[Rate]:
     for brokers, delta, share in itertools.product(session.brokers, session.deltas, session.shares):
-        session.tell(f"{share:.0%} of {brokers} brokers, δ = {delta}")
-        yield measure_rate(brokers, delta, share, session.clients, session.seed)
+        for seed in range(session.seed, session.seed + session.repeat):
+            session.tell(f"{share:.0%} of {brokers} brokers, δ = {delta}, seed {seed}")
+            yield measure_rate(brokers, delta, share, session.clients, seed)
+
+
+def _measure_stalls(session: FaultSession) -> Iterable[Stall]:
+    for seed in range(session.seed, session.seed + session.rounds):
+        session.tell(f"a broker of seven processes is killed, seed {seed}")
+        yield measure_stall(seed)
 
 
 def _measure_trials(session: FaultSession) -> list[Trials]:
@@ -163,6 +178,13 @@ def _measure_trials(session: FaultSession) -> list[Trials]:
     help="Of the scenario 'rate'; may be given several times.  [default: 500]",
 )
 @click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Of the scenario 'rate': so many seeds each.",
+)
+@click.option(
     "--seed", type=int, default=0, show_default=True, help="Of everything that is random."
 )
 @seconds_option
@@ -173,6 +195,7 @@ def command(
     scenarios: Sequence[str],
     subscriptions: Sequence[int],
     brokers: Sequence[int],
+    repeat: int,
     seed: int,
     seconds: float,
     rounds: int,
@@ -186,16 +209,19 @@ def command(
     cost        messages and bytes of a re-forming, up to 1,000 unstable publications, 50 members
     recovery    a re-forming and a recovery with large routing tables
     rate        up to 30 % of the brokers at once, δ = 1, 2 and 3: what is delivered all the same
+    memory      an hour of traffic, crashes and recoveries: what brokers hold, quarter by quarter
+    tcp         over TCP, one of seven brokers is killed under load: the longest stall, in ms
     fault-free  over TCP, nobody fails: the throughput of δ = 1 beside that of δ = 0
 
-    All but the last are in virtual time. In 'recovery' brokers take as long as they really do.
+    All but the last two are in virtual time. In 'recovery' brokers take as long as they really do.
     Everything together takes some five minutes.
 
     \b
     Examples:
       plait bench faults --scenario outage --scenario cost --plots plots
       plait bench faults --scenario recovery --subscriptions 100000
-      plait bench faults --scenario rate --brokers 100 --json
+      plait bench faults --scenario rate --brokers 100 --repeat 5 --json
+      plait bench faults --scenario tcp --rounds 10
     """  # noqa: D301 - a raw string has no \b, by which click tells what not to wrap
     session = FaultSession(
         scenarios=scenarios,
@@ -203,6 +229,7 @@ def command(
         brokers=brokers,
         seconds=seconds,
         rounds=rounds,
+        repeat=repeat,
         seed=seed,
         tell=tell_terminal,
     )

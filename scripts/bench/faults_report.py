@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from scripts.bench.faults_cost import Cost
 from scripts.bench.faults_figures import FaultFigures
+from scripts.bench.faults_memory import Hour
 from scripts.bench.faults_outage import Outage
 from scripts.bench.faults_rate import Rate
 from scripts.bench.faults_recovery import Recovery
+from scripts.bench.faults_tcp import Stall
 from scripts.bench.figures import Trials
 from scripts.bench.order_report import goal_line
 from scripts.bench.report import others_text
@@ -23,6 +25,10 @@ def report(figures: FaultFigures) -> str:
         lines += _recoveries([one for ours in figures.by_policy.values() for one in ours])
     if figures.rates:
         lines += _rates(figures.rates)
+    for hour in figures.hours:
+        lines += _hour(hour)
+    if figures.stalls:
+        lines += _stalls(figures.stalls)
     if figures.trials:
         lines += _trials(figures.trials)
     lines += ["", *map(goal_line, figures.goals)]
@@ -95,6 +101,32 @@ def _rates(rates: Sequence[Rate]) -> Iterator[str]:
             f"{one.brokers:>7}{one.delta:>3}{one.share_failed:>8.0%}{one.too_large:>13}"
             f"{one.share_delivered:>11.2%}{one.share_delivered_later:>9.2%}"
             f"{sum(one.unsafe.values()):>8}{one.not_operational:>10}{one.clients_lost:>14}"
+        )
+
+
+def _hour(hour: Hour) -> Iterator[str]:
+    yield ""
+    yield "an hour of traffic, crashes and recoveries; what all seven brokers hold together"
+    yield (
+        f"{'minutes':>7}{'kB':>8}{'unstable':>10}{'held':>6}{'subs':>6}{'ads':>5}{'pending':>9}"
+        f"{'links':>7}{'published':>11}"
+    )
+    for one in hour.moments:
+        yield (
+            f"{one.at_s / 60:>7g}{one.bytes / 1e3:>8,.0f}{one.unstable:>10,}{one.held:>6,}"
+            f"{one.subscriptions:>6}{one.advertisements:>5}{one.operations:>9}{one.links:>7}"
+            f"{one.published:>11,}"
+        )
+
+
+def _stalls(stalls: Sequence[Stall]) -> Iterator[str]:
+    yield ""
+    yield "one broker of seven processes killed under load, over TCP"
+    yield f"{'longest ms':>10}{'before':>8}{'published':>11}{'delivered':>11}  who"
+    for one in stalls:
+        yield (
+            f"{one.stall_ms:>10,.0f}{one.calm_ms:>8,.0f}{one.published:>11,}{one.delivered:>11,}"
+            f"  {one.what}"
         )
 
 

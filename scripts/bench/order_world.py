@@ -36,7 +36,7 @@ LIMITS: Final = attrs.evolve(
     # Heartbeats are for links that fail, and would be counted as messages here.
     SIMULATED_LIMITS,
     heartbeat_interval_s=_NEVER_S,
-    heartbeat_timeout_s=_NEVER_S,
+    heartbeat_timeout_s=2 * _NEVER_S,
     stall_timeout_s=_NEVER_S,
 )
 

@@ -12,6 +12,7 @@ import trio
 
 from broker.effects import Level
 from broker.errors import AddressError, ListenError, StateError
+from broker.limits import DEFAULT_LIMITS
 from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
@@ -43,7 +44,13 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     show_default=True,
     help="Where brokers and clients connect; port 0 is any that is free.",
 )
-@click.option("--join", type=AddressType(), help="A broker of the overlay; the root joins nobody.")
+@click.option(
+    "--join",
+    type=AddressType(),
+    multiple=True,
+    help="A broker of the overlay; the root joins nobody. Given more than once, the others are "
+    "asked if the first cannot be reached, now or after too many crashes.",
+)
 @click.option(
     "--ordering",
     type=click.Choice(list(ORDERINGS)),
@@ -66,6 +73,24 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     help=f"Crashes at a time to survive; {NOT_SURVIVED}; the same on all brokers.",
 )
 @detection_option
+@click.option(
+    "--heartbeat-interval",
+    "interval_ms",
+    metavar="MS",
+    type=click.IntRange(min=1),
+    default=DEFAULT_LIMITS.heartbeat_interval_ms,
+    show_default=True,
+    help="Of the root: how often neighbours hear of each other. Who joins takes it from there.",
+)
+@click.option(
+    "--heartbeat-timeout",
+    "timeout_ms",
+    metavar="MS",
+    type=click.IntRange(min=1),
+    default=DEFAULT_LIMITS.heartbeat_timeout_ms,
+    show_default=True,
+    help="Of the root: whoever is silent for so long has failed. Who joins takes it from there.",
+)
 @click.option(
     "--metrics",
     type=AddressType(listens=True),
@@ -116,11 +141,13 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 def command(
     name: str,
     listen: str,
-    join: str | None,
+    join: tuple[str, ...],
     ordering: str,
     policy: str,
     delta: int,
     detection: str,
+    interval_ms: int,
+    timeout_ms: int,
     metrics: str | None,
     address: str | None,
     allow_remote: bool,
@@ -140,7 +167,11 @@ def command(
     already, and clients connect to any of them. SIGTERM or Ctrl-C stops it as soon as everything
     it has accepted is where it belongs; a second one stops it at once.
     """
-    join_point = accept_supervision() if supervised else join
+    join_point, *fallbacks = [accept_supervision()] if supervised else (join or [""])
+    try:
+        limits = DEFAULT_LIMITS.with_heartbeats(interval_ms, timeout_ms)
+    except ValueError as error:
+        raise BadInputError(str(error)) from error
     settings = BrokerSettings(
         node=NodeId(name),
         incarnation=incarnation,
@@ -148,6 +179,8 @@ def command(
         allow_remote=allow_remote,
         address=address,
         join=join_point or None,
+        fallbacks=tuple(fallbacks),
+        limits=limits,
         ordering=ordering,
         policy=policy,
         delta=delta,

@@ -72,6 +72,8 @@ def welcome() -> Welcome:
         policy="filter",
         delta=1,
         detection="fast",
+        heartbeat_interval_ms=500,
+        heartbeat_timeout_ms=3000,
         resumed=False,
         received=0,
     )
@@ -283,3 +285,22 @@ def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
     assert closed is not None
     assert closed.reason == "thief withdraws peer/0, which is not its own"
     assert len(core.interests.advertisements) == 1
+
+
+def test_whoever_joins_takes_the_heartbeats_of_the_overlay() -> None:
+    core = broker_in(LinkState.AWAITING_WELCOME)
+    greeting = attrs.evolve(welcome(), heartbeat_interval_ms=200, heartbeat_timeout_ms=1000)
+    core.step(0.0, MessagesReceived(LINK, [greeting]))
+
+    assert core.limits.heartbeat_interval_s == 0.2
+    assert core.limits.heartbeat_timeout_s == 1.0
+
+
+def test_heartbeats_that_nobody_could_keep_are_refused() -> None:
+    core = broker_in(LinkState.AWAITING_WELCOME)
+    greeting = attrs.evolve(welcome(), heartbeat_interval_ms=500, heartbeat_timeout_ms=600)
+    closed = closing(core.step(0.0, MessagesReceived(LINK, [greeting])))
+
+    assert closed is not None
+    assert closed.code is GoodbyeCode.PROTOCOL
+    assert "at least 2 heartbeats to a timeout expected" in closed.reason

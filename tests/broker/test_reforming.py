@@ -721,6 +721,43 @@ def test_a_frozen_broker_whose_connections_are_accepted_is_not_taken_for_alive(b
         assert scene.troubles() == []
 
 
+def test_whoever_has_waited_for_another_frozen_broker_is_waited_for_by_the_hub() -> None:
+    """The clients of b take m for the hub at first: they need twice the time to come to r."""
+    for phase in AT_ANY_TIME_BETWEEN_HEARTBEATS:
+        scene = Scene(delta=2)
+        scene.overlay.settle(phase)
+        scene.publish()
+        scene.overlay.settle(2 * MS)
+        for broker in "mb":
+            scene.overlay.freezes(broker)
+        scene.overlay.settle(90)
+        for broker in "mb":
+            scene.overlay.goes_on(broker)
+        scene.overlay.settle(30)
+
+        assert scene.troubles() == []
+
+
+@pytest.mark.parametrize("seconds", [21, 25, 30, 40])
+@pytest.mark.parametrize("brokers", ["ra", "rm"], ids=["top", "branch"])
+def test_two_frozen_neighbours_go_on_while_somebody_takes_one_of_them_for_the_hub(
+    brokers: str, seconds: float
+) -> None:
+    """It is not the hub that it was, but somebody who looks for a place, or has one elsewhere."""
+    scene = Scene(delta=2)
+    scene.publish()
+    scene.overlay.settle(2 * MS)
+    for broker in brokers:
+        scene.overlay.freezes(broker)
+    scene.overlay.settle(seconds)
+    for broker in brokers:
+        scene.overlay.goes_on(broker)
+    scene.overlay.settle(60)
+
+    assert [scene.overlay.broker(name).incarnation for name in brokers] == [2, 2]
+    assert scene.troubles() == []
+
+
 def test_a_hub_that_is_frozen_itself_is_given_up_by_those_who_wait_for_its_welcome() -> None:
     for scene, overlay in scenes(delta=2):
         overlay.freezes("r")
@@ -1063,6 +1100,17 @@ def test_branches_that_are_cut_off_come_together_if_one_of_them_knows_anybody_of
     assert overlay.parent_of("d") is None
     assert s.received == ["p:1"]
     assert overlay.troubles() == []
+
+
+def test_a_branch_does_not_ask_first_where_it_knows_that_nobody_lives() -> None:
+    overlay = Conversation()
+    overlay.brokers("a", r="a", m="r", n="m")
+    overlay.world.add_broker(NodeId("d"), NodeId("n"), fallbacks=[NodeId("a")])
+    overlay.settle()
+    overlay.crashes("m", "n")
+    overlay.settle(30 * MS)
+
+    assert overlay.parent_of("d") == "a"
 
 
 @pytest.mark.parametrize("fallback", ["e", "e2"])

@@ -1,5 +1,6 @@
 """One connection on a real socket, with a peer that does not always behave."""
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +14,7 @@ from broker.errors import RemoteProtocolError
 from broker.inputs import LinkId
 from broker.limits import Limits
 from broker.messages import Heartbeat, Progress
+from broker.net import connection
 from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
 
 FRAME = encode(Heartbeat())
@@ -198,3 +200,17 @@ async def test_dialling_takes_a_bounded_time(
         await dial("127.0.0.1:1", timeout_s=3)
 
     assert autojump_clock.current_time() == pytest.approx(3.0)
+
+
+async def test_whoever_answers_and_is_gone_again_has_not_been_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_gone(_: socket.socket) -> bool:
+        raise OSError(errno.ENOTCONN, "not connected")
+
+    monkeypatch.setattr(connection, "_leads_to_itself", is_gone)
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        host, port = listening.getsockname()
+
+        with pytest.raises(ConnectionLostError, match="not connected"):
+            await dial(f"{host}:{port}", timeout_s=5)

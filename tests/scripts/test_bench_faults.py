@@ -15,10 +15,12 @@ from routing.ids import NodeId
 from scripts.bench.faults import FAULT_FREE, FaultSession, command, measure
 from scripts.bench.faults_cost import Cost, measure_cost
 from scripts.bench.faults_figures import FaultFigures
+from scripts.bench.faults_memory import Hour, measure_hour, reachable_bytes
 from scripts.bench.faults_outage import DIAL_DELAYS, VICTIMS, Outage, measure_outage
 from scripts.bench.faults_rate import Rate, measure_rate
 from scripts.bench.faults_recovery import Recovery, measure_recovery
 from scripts.bench.faults_report import report
+from scripts.bench.faults_tcp import Stall
 from scripts.bench.faults_world import LINK_DELAY_S, FaultWorld
 from scripts.bench.figures import Trials
 from scripts.bench.trials import Outcome, System
@@ -45,6 +47,11 @@ def recoveries() -> list[Recovery]:
 @pytest.fixture(scope="module")
 def rates() -> list[Rate]:
     return [measure_rate(12, delta, share, clients=8) for delta in (1, 3) for share in (0, 0.5)]
+
+
+@pytest.fixture(scope="module")
+def hour() -> Hour:
+    return measure_hour(hour_s=240.0)
 
 
 # --- the world ----------------------------------------------------------------------------------
@@ -153,6 +160,21 @@ def test_everything_is_delivered_until_too_many_brokers_hang_together(rates: lis
 
 
 @pytest.mark.processes
+def test_what_brokers_hold_is_looked_at_while_they_crash_and_come_back(hour: Hour) -> None:
+    assert hour.crashes == 1
+    assert hour.violations == 0
+    assert [moment.at_s for moment in hour.moments] == [60.0, 120.0, 180.0, 240.0]
+    assert [moment.held for moment in hour.moments] == [0, 0, 0, 0]
+    assert all(moment.bytes > 7 * 10_000 for moment in hour.moments)
+
+
+def test_what_is_held_is_counted_once_however_often_it_is_held() -> None:
+    one = ["x" * 1000]
+
+    assert 1000 < reachable_bytes([one]) < 1300
+    assert reachable_bytes([one, one, (one, reachable_bytes)]) < 1400
+
+
 def test_the_same_trial_is_run_with_and_without_delta() -> None:
     session = FaultSession(
         scenarios=[FAULT_FREE], workloads=["tput"], subscribers=3, seconds=0.2, rounds=1
@@ -195,6 +217,26 @@ def test_the_cost_of_delta_is_compared_round_by_round() -> None:
 
     assert verdicts(FaultFigures(trials=[plain, trials(1, 90, 8, 10)]), "throughput") == [True]
     assert verdicts(FaultFigures(trials=[plain, trials(1, 70, 7, 100)]), "throughput") == [False]
+
+
+def test_whoever_holds_more_and_more_is_found_out(hour: Hour) -> None:
+    first = hour.moments[0]
+    for share, is_flat in ((1.0, True), (1.5, False)):
+        last = attrs.evolve(first, bytes=round(share * first.bytes))
+        figures = FaultFigures(hours=[attrs.evolve(hour, moments=[first, last])])
+
+        assert verdicts(figures, "what brokers hold") == [is_flat]
+
+
+def test_the_longest_stall_of_all_crashes_is_judged() -> None:
+    short = Stall(
+        what="b1 killed", stall_ms=300.0, calm_ms=9.0, published=10, delivered=90, failures=0
+    )
+    long = attrs.evolve(short, stall_ms=1200.0, failures=1)
+
+    assert verdicts(FaultFigures(stalls=[short]), "over TCP") == [True, True]
+    assert verdicts(FaultFigures(stalls=[short, long]), "over TCP") == [False, False]
+    assert "b1 killed" in report(FaultFigures(stalls=[short]))
 
 
 def test_an_outage_is_judged_from_the_end_of_detection(outages: list[Outage]) -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from topologies.configuration import (
     Configuration,
+    Heartbeat,
     LoggingLevel,
     Ordering,
     RoutingPolicy,
@@ -36,6 +37,7 @@ def test_everything_a_configuration_may_say() -> None:
         Ordering TOTAL
         LoggingLevel full
         Delta 2
+        Heartbeat 200 Timeout 1000
         Site site0 Parent none
         Site site1 Parent site0
         Process broker0 Is broker On site0 URL tcp://localhost:3333/broker
@@ -57,6 +59,7 @@ def test_everything_a_configuration_may_say() -> None:
         ordering=Ordering.PAIRWISE,
         logging_level=LoggingLevel.FULL,
         delta=2,
+        heartbeat=Heartbeat(interval_ms=200, timeout_ms=1000),
         urls={"broker0": "tcp://localhost:3333/broker"},
     )
     assert configuration.warnings == ()
@@ -161,6 +164,16 @@ Process broker1 Is broker On site1
         ("LoggingLevel", "13: found end of line, expected full or light"),
         ("Detection slow", "11: found 'slow', expected fast or exact"),
         ("Delta -1", "7: found '-1', expected a whole number of failures to survive"),
+        (
+            "Heartbeat 0 Timeout 9",
+            "11: found '0', expected milliseconds between two",
+        ),
+        ("Heartbeat 500 3000", "15: found '3000', expected Timeout"),
+        (
+            "Heartbeat 500 Timeout 999",
+            "23: found '999', expected 2 heartbeats or more",
+        ),
+        ("Heartbeat 500 Timeout x", "23: found 'x', expected a whole number of milliseconds of"),
         ("Delta ²", "7: found '²', expected a whole number of failures to survive"),
     ],
 )

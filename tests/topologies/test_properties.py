@@ -12,6 +12,7 @@ from tests.corpus import CORPUS
 from topologies.configuration import (
     Configuration,
     Detection,
+    Heartbeat,
     LoggingLevel,
     Ordering,
     RoutingPolicy,
@@ -75,9 +76,15 @@ def configurations(draw: st.DrawFn) -> Configuration:
         draw(NUMBERS),
         {name: f"tcp://localhost:{4000 + len(name)}/{name}" for name in with_url},
         detection=draw(st.sampled_from(Detection)),
+        heartbeat=draw(st.none() | HEARTBEATS),
     )
 
 
+HEARTBEATS: Final = st.builds(
+    lambda interval_ms, more_ms: Heartbeat(interval_ms, 2 * interval_ms + more_ms),
+    st.integers(1, 10_000),
+    st.integers(0, 10_000),
+)
 TOPICS: Final = (
     st.text("/*aé-$#'\"{", min_size=1).filter(lambda text: not text.startswith("//")).map(Topic)
 )
