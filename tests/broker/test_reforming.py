@@ -871,6 +871,8 @@ def welcome_of(node: str) -> Welcome:
         policy="filter",
         delta=1,
         detection="fast",
+        heartbeat_interval_ms=500,
+        heartbeat_timeout_ms=3000,
         resumed=False,
         received=0,
     )
