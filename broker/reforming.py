@@ -5,11 +5,10 @@ silent for too long, or when somebody says so. From then on nobody here listens 
 any more, whatever it may still say: it is *buried*.
 
 The nodes next to a connected set of failed brokers, its *boundary*, agree without a word on one of
-them, the *hub*: the parent of the topmost failed broker, or, if that was the root, the broker of
-the boundary nearest to it, the first by name. The others become its children (`Attach`). When
-everybody has come whom the hub knows to stand there, or is known to have failed as well, the hub
-puts together what is left of the publications under way (`broker/reunion.py`), and the tree is
-whole again.
+them, the *hub*: the parent of the topmost failed broker, or, if that was the root, the first broker
+of the boundary by name. The others become its children (`Attach`). When everybody has come whom the
+hub knows to stand there, or is known to have failed as well, the hub puts together what is left of
+the publications under way (`broker/reunion.py`), and the tree is whole again.
 
 If more than δ brokers hang together that have failed, somebody may be missing whom nobody here
 knows. Then nothing under way is delivered that might be out of order: both sides forget each other,

@@ -257,9 +257,8 @@ class Neighbourhood:
     def hub(self, region: list[NodeId]) -> NodeId | None:
         """Who takes the place of a region that has failed; None if nobody is known who could.
 
-        The parent of its topmost broker, or, if that was the root, the broker around it that was
-        nearest to the root; of several the first by name. Everybody around it knows all of them,
-        and so they agree; and while they are at it and more of them fail, they still do.
+        The parent of its topmost broker, or, if that was the root, the first broker by name of
+        those around it. Everybody around it knows all of them, and so they agree.
         """
         node = region[0]
         while node in region:
@@ -267,21 +266,10 @@ class Neighbourhood:
             if link is None:
                 return None
             if link.is_root:
-                return self._nearest_broker(node, region)
+                brokers = filter(self._is_broker, self.boundary(region))
+                return next(brokers, None)
             node = link.parent
         return node if self.place_of(node) is not None else None
-
-    def _nearest_broker(self, root: NodeId, region: list[NodeId]) -> NodeId | None:
-        """The first broker around a region, level by level from the root that has failed."""
-        seen, level = {root}, [root]
-        while level:
-            below = sorted({n for node in level for n in self._adjacent.get(node, ())} - seen)
-            for node in below:
-                if node not in region and self._is_broker(node):
-                    return node
-            seen.update(below)
-            level = [node for node in below if node in region]
-        return None
 
     def _is_broker(self, node: NodeId) -> bool:
         link = self._link_of_child.get(node)

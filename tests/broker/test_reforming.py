@@ -114,20 +114,6 @@ def test_if_the_root_fails_the_first_of_its_children_by_name_is_the_new_root() -
     assert overlay.troubles() == []
 
 
-@pytest.mark.parametrize("then", A_WHILE_AFTER)
-def test_the_hub_in_place_of_the_root_stays_the_hub_when_the_gap_grows(then: float) -> None:
-    """A broker that comes earlier by name than the hub stands next to the gap only then."""
-    overlay = Conversation(delta=2)
-    overlay.brokers("r", b="r", c="r", d="r", a="c")
-    overlay.crashes("r")
-    overlay.settle(then * MS)
-    overlay.crashes("c")
-    overlay.settle(5)
-
-    assert [overlay.parent_of(name) for name in "bad"] == [None, "b", "b"]
-    assert overlay.troubles() == []
-
-
 def test_a_leaf_that_fails_is_missed_by_nobody() -> None:
     overlay = a_fork()
     s = overlay.client("s", at="d")
