@@ -1178,7 +1178,8 @@ class BrokerCore:
             if waits and long and len(self._candidates) > 1:
                 self._hang_up_on_strangers()
                 self._try_next_candidate()
-                self._redial_later()
+                if not self.is_ready or self._is_cut_off:
+                    self._redial_later()
 
     def _on_silence(self, link: _Link, reason: str) -> None:
         neighbour = link.neighbour

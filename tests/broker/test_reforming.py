@@ -22,6 +22,7 @@ from broker.messages import (
     Confirm,
     Goodbye,
     GoodbyeCode,
+    Heartbeat,
     Hello,
     Join,
     Message,
@@ -941,6 +942,25 @@ def test_a_broker_that_joins_elsewhere_asks_nobody_else_any_more() -> None:
     core.step(0.2, LinkOpened(joined, "x"))
     core.step(0.2, MessagesReceived(joined, [welcome_of("x")]))
     assert not [e for e in core.step(1.0, TimerFired()) if isinstance(e, OpenLink)]
+
+
+def test_a_former_root_that_becomes_it_again_looks_no_further() -> None:
+    links = [
+        TopologyLink(child=child, parent=NodeId("r"), kind="broker", incarnation=1, address=child)
+        for child in map(NodeId, "rbc")
+    ]
+    core = BrokerCore(NodeId("r"), 2, address="r", remembered=links)
+    effects = core.start(0.0)
+    opened = 0
+    for half in range(1, 120):  # whoever it asks is there, and never has an answer
+        now = 0.5 * half
+        for dialled in [e.address for e in effects if isinstance(e, OpenLink)]:
+            opened += 1
+            core.step(now, LinkOpened(LinkId(opened), dialled))
+        core.step(now, MessagesReceived(LinkId(opened), [Heartbeat()]))
+        effects = core.step(now, TimerFired())
+
+    assert core.status()["state"] == "operational"
 
 
 def test_what_was_withdrawn_in_a_session_that_is_lost_is_not_withdrawn_in_the_next() -> None:
