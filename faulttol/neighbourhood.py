@@ -77,6 +77,8 @@ class Neighbourhood:
         self._buried: dict[NodeId, int] = {}
         """The last incarnation of each node that has failed."""
         self._closed: dict[NodeId, None] = {}
+        self._back: dict[NodeId, TopologyLink] = {}
+        """Where nodes are that have failed and are back, while their old places are open."""
         self.version = 0
         """Goes up with every link between brokers that is learnt or forgotten."""
 
@@ -98,6 +100,11 @@ class Neighbourhood:
         if known is not None and known.age >= link.age:
             return False
         if self._buried.get(link.child, 0) >= link.incarnation:
+            return False
+        place = self.place_of(link.child)
+        if place is not None and place.incarnation < link.incarnation and self._is_open(link.child):
+            # Who stood around what it was has to be known until the tree does without that.
+            self._back[link.child] = link
             return False
         if known is not None:
             self._cut(known)
@@ -232,6 +239,9 @@ class Neighbourhood:
         place = self.place_of(node)
         return place is not None and self._buried.get(node, 0) >= place.incarnation
 
+    def _is_open(self, node: NodeId) -> bool:
+        return self.is_buried(node) and node not in self._closed
+
     def failed_region(self, node: NodeId) -> list[NodeId]:
         """The nodes that have failed and hang together with this one, itself first."""
         region = [node]
@@ -291,5 +301,6 @@ class Neighbourhood:
                 is_itself = other == node and link.incarnation <= buried
                 if is_itself or (link.parent == node and link.parent_incarnation <= buried):
                     self._cut(link)
+        self.add_all([self._back.pop(node) for node in region if node in self._back])
         self._forget_beyond(self.reach)
         return len(self._closed) > known

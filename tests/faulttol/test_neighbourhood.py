@@ -247,8 +247,19 @@ def test_a_broker_that_joins_its_former_child_is_not_forgotten_with_its_former_l
     known.bury(Life(NodeId("m"), 1))
     known.add(link("m", "b", incarnation=2))
     known.add(link("b", "r", moves=1))
+    known.close([NodeId("m")])
 
     assert known.distances()[NodeId("m")] == 1
+
+
+def test_who_stood_around_a_broker_that_is_back_is_known_until_the_tree_does_without_it() -> None:
+    known = a_tree("r")
+    around = known.boundary(region(known, "m"))
+    known.add(link("m", "r", incarnation=2))
+
+    assert known.boundary(known.failed_region(NodeId("m"))) == around
+    known.close([NodeId("m")])
+    assert known.parent_of(NodeId("m")) == "r"
 
 
 # --- Eq. 1 -----------------------------------------------------------------------------------
