@@ -33,7 +33,7 @@ from routing.ids import NodeId
 _UNPLACED: Final = 0
 
 
-class _Beginning:
+class Beginning:
     """How much of the one order a side has got."""
 
     def __init__(self, place: int, seen: Iterable[PublicationId]) -> None:
@@ -81,12 +81,12 @@ class SequencedReunion:
         self._dead = dead
         self._orphans = orphans
         self._now = now
-        self._beginnings: dict[NodeId, _Beginning] = {}
-        self._own: _Beginning | None = None
+        self._beginnings: dict[NodeId, Beginning] = {}
+        self._own: Beginning | None = None
         """Of the hub, and so of all its other neighbours; a hub that stands above lacks nothing."""
         for orphan in orphans:
             assert orphan.attach is not None
-            self._beginnings[orphan.neighbour.node] = _Beginning(
+            self._beginnings[orphan.neighbour.node] = Beginning(
                 orphan.attach.place, orphan.attach.seen
             )
 
@@ -159,7 +159,7 @@ class SequencedReunion:
 
     def _become_root(self, dead: Above) -> None:
         publications = self._publications
-        self._own = _Beginning(publications.place, publications.last_seen)
+        self._own = Beginning(publications.place, publications.last_seen)
         items = self._collect(dead)
         self._place(items)
         arrivals = {key: self._one_arrival(item) for key, item in items.items()}
@@ -172,7 +172,7 @@ class SequencedReunion:
         for arrival in sorted(arrivals.values(), key=_place_and_key):
             if _is_placed(arrival):
                 self._give(arrival)
-        for beginning in self._beginnings.values():
+        for beginning in (self._own, *self._beginnings.values()):
             for key in beginning.seen:
                 publications.note_seen(key)
         for key, arrival in arrivals.items():
