@@ -7,7 +7,7 @@ Links are FIFO and join a node to its neighbour in the tree. A link is greeted o
 hop, are installed where they pass, and are confirmed back (`Confirm`) from the far ends.
 
 *Publications* (`Publish`) carry nothing that changes from hop to hop, so a broker passes on the
-very bytes it received.
+very bytes it received. (Where the root settles everything, it writes a place on each, once.)
 
 *Progress* says with two counters how far a neighbour's side has come with both streams of
 publications on that link, see `faulttol/stability.py`.

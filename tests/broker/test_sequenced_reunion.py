@@ -121,7 +121,7 @@ def test_a_hub_passes_by_who_asked_too_late() -> None:
 
 
 def test_a_new_root_knows_who_asked_too_late_from_who_was_not_served() -> None:
-    """b has q:1 and lacks p:1, c has p:1 and lacks q:1: only their places tell who is owed what."""
+    """Here q:1 without p:1, there p:1 without q:1: only their places tell who is owed what."""
     overlay = a_fork("a", b="a", c="a", d="a")
     p, q = a_publisher(overlay, "p", at="d"), a_publisher(overlay, "q", at="d")
     s_c = a_subscriber(overlay, "s-c", at="c")
@@ -232,7 +232,7 @@ def test_the_places_of_a_new_root_are_behind_all_that_anybody_got() -> None:
 
 
 def test_a_new_root_knows_what_was_settled_before_and_did_not_come_by_it() -> None:
-    """c has heard that p:1 is stable and fails before it has told c1, where p:1 came from."""
+    """Broker c has heard that p:1 is stable, and fails before it has told c1 below it."""
     for ms in range(10, 50):
         overlay = a_fork("a", b="a", c="a", c1="c", d="a")
         p, q = a_publisher(overlay, "p", at="c1"), a_publisher(overlay, "q", at="b")
