@@ -185,6 +185,8 @@ class ClientCore:
         self._told = (0, 0)
         self._is_urgent = False
         self._last_seen: dict[NodeId, tuple[int, int]] = {}
+        self._place = 0
+        """Of the last publication received, where publications have places."""
         self._lately_stable: deque[Key] = deque(maxlen=LATELY_STABLE_MAX)
         self._matches: dict[bytes, tuple[Content, tuple[SubscriptionId, ...]]] = {}
         self._heard_at = 0.0
@@ -561,6 +563,7 @@ class ClientCore:
                 links=(own,),
                 seen=tuple(PublicationId(node, *stamp) for node, stamp in self._last_seen.items()),
                 stable=tuple(PublicationId(*key) for key in self._lately_stable),
+                place=self._place,
             )
         )
         messages: list[Message] = [*advertisements, *subscriptions, *received, *sent]
@@ -742,6 +745,7 @@ class ClientCore:
         if self._last_seen.get(publisher, (0, 0)) >= stamp:
             return
         self._last_seen[publisher] = stamp
+        self._place = publication.place
         matched = self._matches.get(publication.content)
         if matched is None:
             matched = self._match(publication.content)

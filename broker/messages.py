@@ -7,7 +7,7 @@ Links are FIFO and join a node to its neighbour in the tree. A link is greeted o
 hop, are installed where they pass, and are confirmed back (`Confirm`) from the far ends.
 
 *Publications* (`Publish`) carry nothing that changes from hop to hop, so a broker passes on the
-very bytes it received.
+very bytes it received. (Where the root settles everything, it writes a place on each, once.)
 
 *Progress* says with two counters how far a neighbour's side has come with both streams of
 publications on that link, see `faulttol/stability.py`.
@@ -195,9 +195,12 @@ class Attach:
     links: tuple[TopologyLink, ...]
     """What lies within distance δ of it."""
     seen: tuple[PublicationId, ...]
-    """The last publication that it has seen of each publisher."""
+    """The last publication that it has seen of each publisher; where everything goes by the root,
+    on its way down."""
     stable: tuple[PublicationId, ...]
     """Those of which it has heard lately that they are stable."""
+    place: int = 0
+    """Under `sequencer`: of the last publication that came down to it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -287,6 +290,11 @@ class Flag:
     """The same: clients behind the receiver wait until the sender has acknowledged it."""
 
 
+_PLACE_SHIFT: Final = 8
+"""Beyond the flags, the same number holds a publication's place: no ordering but one has places,
+and to the others they are no bytes."""
+
+
 @attrs.define
 class Publish:
     """A publisher offers one publication. Its fields are the same on every hop.
@@ -309,6 +317,18 @@ class Publish:
     def with_flags(self, flags: int) -> "Publish":
         """Return the same publication with other flags, to be encoded anew."""
         return Publish(self.publisher, self.incarnation, self.seq, flags, self.content, self.body)
+
+    @property
+    def place(self) -> int:
+        """Under `sequencer`: its place in the order of the root, which gives it; 0 before that.
+
+        Publications of one publisher may have the same, and then follow each other by number.
+        """
+        return self.flags >> _PLACE_SHIFT
+
+    def with_place(self, place: int) -> "Publish":
+        """Return the same publication with another place, to be encoded anew."""
+        return self.with_flags(self.flags & (1 << _PLACE_SHIFT) - 1 | place << _PLACE_SHIFT)
 
 
 @attrs.frozen

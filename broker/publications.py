@@ -95,6 +95,8 @@ class Publications:
         """The incarnation and number of each publisher's last publication."""
         self._last_seen_settled: dict[NodeId, tuple[int, int]] = {}
         """The same on their way down, where what climbs comes back from the root."""
+        self.place = 0
+        """There, the place of the last publication that came down to here; at the root, of all."""
         self._lately_stable: deque[Key] = deque(maxlen=limits.lately_stable_max)
         """What others may not know yet to be stable."""
         self._touched: dict[NodeId, Below] = {}
@@ -124,6 +126,8 @@ class Publications:
             route = self._route(source, publication.content)
             if isinstance(source, Below) and source.kind is NodeKind.CLIENT:
                 _require_publishable(source, publication, route)
+            if self.ordering.settles_at_root:
+                publication = self.take_place(publication, source)
             last_seen[publication.publisher] = stamp
             if route.down or route.climbs:
                 counters.matched += 1
@@ -159,6 +163,15 @@ class Publications:
             self._climb(arrival)
         for settled in self.ordering.arrived(arrival):
             self._settle(settled)
+
+    def take_place(self, publication: Publish, source: Neighbour) -> Publish:
+        """Give it the next place, at the root; elsewhere, take note of the place it has."""
+        if self.neighbours.parent is None:
+            self.place += 1
+            return publication.with_place(self.place)
+        if isinstance(source, Above):
+            self.place = publication.place
+        return publication
 
     def admit(self, arrival: Arrival) -> None:
         """Take in a publication in the stead of a failed broker; its streams are taken care of."""
@@ -504,10 +517,10 @@ class Publications:
 
     @property
     def last_seen(self) -> tuple[PublicationId, ...]:
-        """The last publication of everybody that has come by here."""
-        return tuple(
-            PublicationId(publisher, *stamp) for publisher, stamp in self._last_seen.items()
-        )
+        """The last publication of everybody that has come by here, on its way down if it turns."""
+        turns = self.ordering.settles_at_root
+        last_seen = self._last_seen_settled if turns else self._last_seen
+        return tuple(PublicationId(publisher, *stamp) for publisher, stamp in last_seen.items())
 
     @property
     def lately_stable(self) -> tuple[PublicationId, ...]:

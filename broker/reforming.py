@@ -35,6 +35,7 @@ from broker.messages import (
 from broker.neighbours import UP, Above, Below, Neighbour, is_client
 from broker.orphans import Orphan
 from broker.reunion import Reunion
+from broker.sequenced_reunion import SequencedReunion
 from faulttol.neighbourhood import Life, Place, TopologyLink
 from routing.ids import NodeId
 
@@ -260,6 +261,7 @@ class Reforming:
             links=core.neighbourhood.for_newcomer(brokers_only=False),
             seen=core.publications.last_seen,
             stable=core.publications.lately_stable,
+            place=core.publications.place,
         )
         messages: list[Message] = [attach, *advertisements, *subscriptions, *received, *sent]
         for message in messages:
@@ -444,7 +446,8 @@ class Reforming:
         core.neighbourhood.close(region)
         adoption = core.interests.adopt(dead, orphans)
         self.tell_neighbourhood(None)
-        reunion = Reunion(
+        settles_at_root = core.publications.ordering.settles_at_root
+        reunion = (SequencedReunion if settles_at_root else Reunion)(
             core.publications,
             dead,
             orphans,

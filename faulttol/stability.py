@@ -18,7 +18,7 @@ The same counters bring a broken connection back without loss or duplicates: eac
 it has received, and the other sends the rest again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
@@ -68,6 +68,11 @@ class _Stream(Generic[Entry]):
     def keep(self) -> list[Entry]:
         """What is not stable yet, in the order of the stream."""
         return self.confirmed + self.unconfirmed
+
+    def replace(self, substitutes: Mapping[Entry, Entry]) -> None:
+        """Let other entries stand for some of those that are kept."""
+        for entries in (self.confirmed, self.unconfirmed):
+            entries[:] = [substitutes.get(entry, entry) for entry in entries]
 
 
 class StreamBelow(_Stream[Entry]):

@@ -92,6 +92,12 @@ def command(
         raise click.UsageError("Say which runs: either --seeds A:B or --seed N.")
     if trace and seed is None:
         raise click.UsageError("--trace shows one run: --seed N says which.")
+    if not ORDERINGS[ordering].survives_crashes:
+        delta = 0
+        if crashes and not beyond:
+            raise click.UsageError(
+                f"Under {ordering} no crash is survived: only safety can be checked, with --beyond."
+            )
     workload = Workload(crashes=crashes, recoveries=recoveries, is_limited=not beyond)
     plan = SweepPlan(
         ordering=ordering, delta=delta, detection=detection, workload=workload, out=out

@@ -137,19 +137,7 @@ def test_a_crash_at_any_time_loses_nothing_and_leaves_nothing() -> None:
         assert scene.troubles() == []
 
 
-@pytest.mark.parametrize(
-    "ordering",
-    [
-        "none",
-        "fifo",
-        pytest.param(
-            "sequencer",
-            marks=pytest.mark.xfail(
-                reason="what an orphan sent up and the root sent back is not given to its own side"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("ordering", ["none", "fifo", "sequencer"])
 def test_other_orderings_survive_as_well(ordering: str) -> None:
     for scene, overlay in scenes(ordering=ordering):
         overlay.crashes("m")

@@ -95,6 +95,10 @@ def test_run_directories_can_be_kept(tmp_path: Path) -> None:
         (["--seeds", "0:3", "--trace"], "--trace shows one run"),
         (["--seeds", "3"], "A:B with A < B expected"),
         (["--seed", "3", "--ordering", "alphabetical"], "'alphabetical' is not one of"),
+        (
+            ["--seed", "3", "--ordering", "sequencer-filtered", "--crashes", "1"],
+            "Under sequencer-filtered no crash is survived",
+        ),
     ],
 )
 def test_bad_usage(arguments: list[str], words: str) -> None:
