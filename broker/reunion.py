@@ -462,6 +462,7 @@ class Reunion:
         if isinstance(dead, Below):
             for stream in (dead.sent, dead.received):
                 for arrival in stream.keep():
+                    arrival.adopted_by = tuple(n for n in arrival.adopted_by if n is not dead)
                     if dead in arrival.route.down and arrival.is_settled:
                         arrival.route = attrs.evolve(
                             arrival.route,

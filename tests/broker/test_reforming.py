@@ -1155,3 +1155,37 @@ def test_crash_after_crash_leaves_nothing_behind() -> None:
     assert len(root.interests.subscriptions) == 1
     assert root.publications.unstable == 0
     assert len(root.neighbourhood) == 2
+
+
+def test_an_orphan_that_was_adopted_and_fails_is_not_told_instead_of_the_one_that_is_back() -> None:
+    for ms in range(0, 30, 3):
+        overlay = Conversation()
+        overlay.brokers("r", u1="r", u2="r", m="r", b="m", b1="b")
+        p = overlay.client("p", at="r")
+        p.advertises("TRUE")
+        overlay.client("s", at="b1").subscribes("TRUE")
+        for number in (1, 2):
+            slow = overlay.client(f"t-{number}", at=f"u{number}")
+            slow.subscribes(f"x = {number}")
+            overlay.settle()
+            overlay.freezes(slow.node.name)
+        p.publishes(x=1)
+        overlay.settle(15 * MS)
+        overlay.crashes("m")
+        overlay.settle()
+        overlay.crashes("b")
+        overlay.settle()
+        overlay.restarts("b")
+        overlay.settle()
+        overlay.client("s-b", at="b").subscribes("TRUE")
+        overlay.settle()
+        p.publishes(x=2)
+        overlay.settle()
+        overlay.goes_on("t-2")
+        overlay.settle(ms * MS)
+        overlay.goes_on(
+            "t-1"
+        )  # stable here only now, and b, which had it once, is not there to know
+        overlay.settle()
+
+        assert overlay.troubles() == []
