@@ -65,6 +65,9 @@ class _Visit:
     life: Life
     link: LinkId | None = None
     is_repeated: bool = False
+    is_doubted_since: bool = False
+    """Somebody has said since that it has failed, which an answer does not disprove that was given
+    before."""
 
 
 @attrs.define(eq=False)
@@ -516,9 +519,12 @@ class Reforming:
             return
         if core.neighbourhood.has_failed(life):
             return
-        if place.address not in self._visits:
+        under_way = self._visits.get(place.address)
+        if under_way is None:
             self._visits[place.address] = _Visit(life)
             core.outbox.add(OpenLink(place.address))
+        elif under_way.link is not None:
+            under_way.is_doubted_since = True
 
     def _is_visiting(self, lives: Iterable[Life]) -> bool:
         return any(visit.life in lives for visit in self._visits.values())
@@ -556,6 +562,8 @@ class Reforming:
         del self._visits[address]
         if found != visit.life:
             self.suspect(visit.life, f"{found.node}, incarnation {found.incarnation}, is there")
+        elif visit.is_doubted_since:
+            self._visit(visit.life)
         self.review()
 
     def on_no_answer(self, link: LinkId) -> None:
