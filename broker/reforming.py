@@ -146,7 +146,8 @@ class Reforming:
             else:
                 core.cut_off("the join point has failed")
         for child in core.neighbours.children():
-            if self._is_dead(child) and child.hop not in self._gaps:
+            is_news = self._is_dead(child) and child.hop not in self._gaps
+            if is_news and not core.moving.is_undecided(child.node):
                 self._open_gap(child)
         for gap in list(self._gaps.values()):
             self._close_gap_if_possible(gap)
@@ -191,6 +192,8 @@ class Reforming:
 
     def _seek_hub(self, parent: Above) -> None:
         core = self._core
+        if core.moving.on_parent_failed(parent):
+            return
         region = core.neighbourhood.failed_region(parent.node)
         hub = core.neighbourhood.hub(region) if len(region) <= core.delta else None
         if hub is None:
@@ -243,6 +246,11 @@ class Reforming:
         """Nobody adopts this branch: it joins anew, and whoever has failed is not its concern."""
         self._awaits_adoption = False
         self._sought = None
+
+    def seek_again(self) -> None:
+        """Somebody knows better who stands around the failed, and has told."""
+        self._sought = None
+        self.review()
 
     def attach(self, parent: Above) -> None:
         """A hub has answered and waits for everything that passed between the old parent and us."""
@@ -409,6 +417,8 @@ class Reforming:
         core = self._core
         if self._gaps.get(gap.dead.hop) is not gap:
             return  # it has been closed on the way
+        if core.moving.is_asking:
+            return  # nothing may be sent to those who take part
         region = self._region(gap)
         if len(region) > gap.size:
             gap.size = len(region)

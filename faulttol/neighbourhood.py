@@ -99,8 +99,9 @@ class Neighbourhood:
         known = self._link_of_child.get(link.child)
         if known is not None and known.age >= link.age:
             return False
-        if self._buried.get(link.child, 0) >= link.incarnation:
-            return False
+        is_buried = self._buried.get(link.child, 0) >= link.incarnation
+        if is_buried and (known is None or known.incarnation != link.incarnation):
+            return False  # but if it is known still, it may have moved before it failed
         place = self.place_of(link.child)
         if place is not None and place.incarnation < link.incarnation and self._is_open(link.child):
             # Who stood around what it was has to be known until the tree does without that.
@@ -197,6 +198,20 @@ class Neighbourhood:
             and not (brokers_only and link.kind != "broker")
         )
 
+    def behind(self, neighbour: NodeId) -> tuple[TopologyLink, ...]:
+        """The links on the other side of a neighbour, as far as they are known."""
+        seen = {self.centre, neighbour}
+        queue = [neighbour]
+        for node in queue:
+            found = [other for other in self._adjacent.get(node, ()) if other not in seen]
+            seen.update(found)
+            queue.extend(found)
+        return tuple(
+            link
+            for link in self._link_of_child.values()
+            if link.child in queue and link.parent in queue
+        )
+
     def between_brokers(self) -> tuple[TopologyLink, ...]:
         """What a broker has to know again when it has been restarted."""
         return tuple(link for link in self._link_of_child.values() if link.kind == "broker")
@@ -263,6 +278,12 @@ class Neighbourhood:
                 if neighbour not in region
             }
         )
+
+    def around(self, region: list[NodeId]) -> tuple[TopologyLink, ...]:
+        """The links of a region, of its boundary and of this node, which may not stand there."""
+        nodes = [*region, *self.boundary(region), self.centre]
+        links = [self._link_of_child.get(node) for node in nodes]
+        return tuple(link for link in links if link is not None)
 
     def hub(self, region: list[NodeId]) -> NodeId | None:
         """Who takes the place of a region that has failed; None if nobody is known who could.

@@ -42,6 +42,8 @@ class Workload:
     """Brokers that are killed, at most; never more than δ before the tree is whole again."""
     recoveries: int = 0
     """Of these, those that are started again, at most."""
+    moves: int = 0
+    """Times that a broker hands children over to another child, at most."""
     is_limited: bool = True
     """Whether no more than δ brokers fail before the tree is whole again."""
     duration_s: float = 0.6
@@ -245,6 +247,9 @@ class RandomRun:
         if self.random.random() < workload.absences:
             world.at(self.random.uniform(0, 2 * duration), self._send_away)
 
+        for _ in range(self.random.randint(min(1, workload.moves), workload.moves)):
+            world.at(self.random.uniform(0.02, 1.5 * duration), self._move)
+
         for _ in range(self.random.randint(min(1, workload.crashes), workload.crashes)):
             world.at(self.random.uniform(0.02, 1.5 * duration), self._crash)
 
@@ -273,6 +278,24 @@ class RandomRun:
         links = self.world.links()
         if links:
             self.world.break_link(*self.random.choice(links))
+
+    def _move(self) -> None:
+        """Let a broker hand some of its children over to another one, if there is any."""
+        givers = [
+            node
+            for node in self.brokers_alive()
+            if isinstance(node.core, BrokerCore)
+            and node.core.neighbours.children()
+            and len(node.core.neighbours.below) > 1
+        ]
+        if not givers:
+            return
+        giver = self.random.choice(givers)
+        assert isinstance(giver.core, BrokerCore)
+        taker = self.random.choice(giver.core.neighbours.children()).node
+        others = [name for name in giver.core.neighbours.below if name != taker]
+        children = self.random.sample(others, self.random.randint(1, len(others)))
+        self.world.move(giver.name, taker, *children)
 
     def _crash(self) -> None:
         """Kill a broker, unless that would be one too many at a time."""

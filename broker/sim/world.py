@@ -223,6 +223,14 @@ class World:
         assert isinstance(node.core, ClientCore)
         self._carry_out(node, node.core.take_effects())
 
+    def move(self, giver: NodeId, taker: NodeId, *children: NodeId) -> bool:
+        """Ask a broker to hand children over to another child; returns whether it tries."""
+        node = self.nodes[giver]
+        assert isinstance(node.core, BrokerCore)
+        begun, effects = node.core.move(self.now, taker, children)
+        self._carry_out(node, effects)
+        return begun
+
     def stop(self, node: Node) -> None:
         """Ask a node to finish and stop, as SIGTERM does."""
         self._tell(node, ShutdownRequested())
