@@ -144,12 +144,14 @@ class BrokerCore:
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
+        standby: int = 0,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
 
         If nobody is there to join, any of `fallbacks` will do. With the links that an earlier
-        incarnation remembered, it recovers: it joins whoever is left of those.
+        incarnation remembered, it recovers: it joins whoever is left of those. A `standby` waits
+        until the broker at its join point fails, 1 being the first to take over.
         """
         self.node = node
         self.incarnation = incarnation
@@ -190,6 +192,8 @@ class BrokerCore:
         self._is_stranded = False
         """Whether its join point failed before it had joined."""
         self._recovers = _places_in(remembered, self.node)
+        self.standby, self._site = _standing(remembered, self.node, standby)
+        """Its place among the standbys of its parent, if that is a broker of its site."""
         self._was_root = any(link.is_root and link.child == node for link in remembered)
         self._refused = 0
         """How many of those it asked in a row had no place for it."""
@@ -343,6 +347,7 @@ class BrokerCore:
             "policy": self.interests.policy,
             "delta": self.delta,
             "detection": self.detection,
+            "standby": self.standby,
             "neighbours": neighbours,
             "clients": len(clients),
             "neighbourhood": [
@@ -384,7 +389,7 @@ class BrokerCore:
         if self.requests:
             texts.append(f"{len(self.requests)} operations unconfirmed")
         texts.extend(self.reforming.describe())
-        if self.moving.is_busy:
+        if not self.moving.is_idle:
             texts.append("children are being moved")
         texts.extend(
             f"{neighbour.node} is not connected"
@@ -895,6 +900,8 @@ class BrokerCore:
     def new_own_link(self, parent: Above | None) -> TopologyLink:
         """How this broker hangs in the tree from now on; a root is its own parent."""
         self._moves += 1
+        if parent is None:
+            self.become_active()
         return TopologyLink(
             child=self.node,
             parent=parent.node if parent else self.node,
@@ -904,11 +911,26 @@ class BrokerCore:
             incarnation=self.incarnation,
             address=self.address,
             moves=self._moves,
+            standby=self.standby,
         )
+
+    def take_over_if_first(self) -> None:
+        """The broker that this one stood by for has failed: it is its turn, if nobody is before."""
+        own = self.neighbourhood.link_of(self.node)
+        if own is not None and self.neighbourhood.standbys_of(own.parent)[:1] == [self.node]:
+            self.become_active()
+
+    def become_active(self) -> None:
+        """It stands by for nobody any more."""
+        if self.standby:
+            self.outbox.log(Level.INFO, "takes over")
+            self.standby = 0
 
     def _become_child(self, link: _Link, welcome: Welcome) -> None:
         parent = Above(node=welcome.node, incarnation=welcome.incarnation, link=link.link)
         self.neighbours.parent = parent
+        if self._site and welcome.node not in self._site:
+            self.standby = 0
         self._attach(link, parent)
         own = self.new_own_link(parent)
         self.neighbourhood.add(own)
@@ -951,6 +973,8 @@ class BrokerCore:
                 return
             self._introduce(source)
         self.neighbourhood.add(join.link)
+        if isinstance(source, Below) and newcomer == source.node:
+            self.note_standby(source)
         onwards = attrs.evolve(join, distance=join.distance + 1)
         told = self._told_of(join.link, onwards.distance, source)
         self.requests.pass_on(
@@ -1171,6 +1195,12 @@ class BrokerCore:
             del self.neighbours.below[neighbour.node]
         self.neighbours.version += 1
 
+    def note_standby(self, child: Below) -> None:
+        """See from its link whether a child only stands by."""
+        link = self.neighbourhood.link_of(child.node)
+        child.is_standby = link is not None and link.standby > 0
+        self.neighbours.version += 1
+
     def give_away(self, child: Below, taker: Below) -> None:
         """Another child has taken this one over, with which nothing is under way any more."""
         link = child.link
@@ -1385,11 +1415,30 @@ _CARRIED_OUT_BY: Final[dict[str, tuple[type[Publications], type[Observer] | None
 
 
 def _places_in(remembered: Sequence[TopologyLink], node: NodeId) -> list[str]:
-    """Where those listen whom a broker remembers, its own parent first."""
-    own = [link.parent_address for link in remembered if link.child == node and not link.is_root]
+    """Where those listen whom a broker remembers, its standbys and its own parent first."""
+    standbys = [link for link in remembered if link.standby and link.parent == node]
+    own = [link.address for link in sorted(standbys, key=lambda link: link.standby)]
+    own += [link.parent_address for link in remembered if link.child == node and not link.is_root]
     others = [link.address for link in remembered if link.child != node]
     others += [link.parent_address for link in remembered if link.parent != node]
     return list(dict.fromkeys([*own, *others]))
+
+
+def _standing(
+    remembered: Sequence[TopologyLink], node: NodeId, standby: int
+) -> tuple[int, frozenset[NodeId]]:
+    """How a broker stands by, and for whom, empty meaning whoever it joins.
+
+    One that is back and had standbys lines up behind them, as one of them is in its place by now.
+    """
+    own = next((link for link in remembered if link.child == node), None)
+    head = own.parent if own is not None and own.standby else node
+    line = [link for link in remembered if link.standby and link.parent == head]
+    if own is not None and own.standby:
+        return own.standby, frozenset([head, *(link.child for link in line)]) - {node}
+    if line:
+        return 1 + max(link.standby for link in line), frozenset(link.child for link in line)
+    return 0 if own is not None else standby, frozenset()
 
 
 _KIND_OF_PEER: Final = {

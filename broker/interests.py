@@ -553,7 +553,7 @@ class Interests:
         self._neighbours.version += 1
 
     def is_void(self, request: Operation, taker: Below) -> bool:
-        """Whether the taker need not be told: it has told itself, or it has been withdrawn since."""
+        """Whether a taker need not be told: it told that itself, or it has been withdrawn."""
         match request:
             case Advertise(advertisement=advertisement):
                 announced = self.advertisements.get(advertisement)

@@ -136,6 +136,9 @@ class Moving:
         self._parked: list[tuple[LinkId, Message]] = []
         self._progress: dict[LinkId, Progress] = {}
         """What was said last of the progress of what is parked."""
+        self._wishes: list[tuple[NodeId, list[NodeId]]] = []
+        """Which children another child is to have, and has not yet."""
+        self._next_try_at = 0.0
         self._count = 0
         self._move: _Move | None = None
         self._pause: tuple[int, LinkId] | None = None
@@ -189,6 +192,36 @@ class Moving:
         """Whether this broker gives or takes."""
         return self._move is not None or self._pause is not None or bool(self._expected)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does not, and does not want to either."""
+        return not (self.is_busy or self._wishes)
+
+    def want(self, taker: NodeId, children: Sequence[NodeId]) -> None:
+        """Hand children over to another child, as soon as that is possible."""
+        self._wishes.append((taker, list(children)))
+        self._next_try_at = self._core.now
+
+    def _try_wishes(self) -> None:
+        """Begin with what is wanted, if it is time for that; forget who is not there any more."""
+        core = self._core
+        if self.is_busy or not self._wishes or core.now < self._next_try_at:
+            return
+        below = core.neighbours.below
+        wishes = [
+            (taker, [name for name in children if name in below])
+            for taker, children in self._wishes
+            if taker in below
+        ]
+        self._wishes = [(taker, children) for taker, children in wishes if children]
+        for taker, children in self._wishes:
+            if self.begin(taker, [name for name in children if _is_at_hand(below[name])]):
+                return
+        self._try_later()
+
+    def _try_later(self) -> None:
+        self._next_try_at = self._core.now + self._core.limits.move_pause_s
+
     def begin(self, taker: NodeId, children: Sequence[NodeId]) -> bool:
         """Try to hand children over to another child; returns whether it may come of it."""
         core = self._core
@@ -198,6 +231,8 @@ class Moving:
         if gone or self.is_busy or not children or taker in children or not may_move:
             return False
         moved = [below[name] for name in children]
+        if not all(self._is_flowing(child) for child in moved):
+            return False
         links = [core.neighbourhood.link_of(child.node) for child in moved]
         place = core.neighbourhood.link_of(taker)
         if below[taker].kind is not NodeKind.BROKER or place is None or None in links:
@@ -218,6 +253,15 @@ class Moving:
             prepare = Prepare(move=move.number, link=self._link_to_be(child, move.taker))
             core.outbox.send(child.link, prepare)
         return True
+
+    def _is_flowing(self, child: Below) -> bool:
+        """Whether nothing takes so long that a move would, too, and stop the traffic in vain."""
+        recently = self._core.now - self._core.limits.move_timeout_s / 4
+        return all(
+            arrival.since >= recently or not isinstance(arrival.publication, Publish)
+            for stream in (child.sent, child.received)
+            for arrival in stream.keep()[:1]
+        )
 
     def _link_to_be(self, child: Below, taker: Below) -> TopologyLink:
         link = self._core.neighbourhood.link_of(child.node)
@@ -247,6 +291,7 @@ class Moving:
     def advance(self) -> bool:
         """At the end of a step: go on as far as possible; returns whether anything was done."""
         self._end_pause_if_cut_off()
+        self._try_wishes()
         move = self._move
         if move is None:
             return False
@@ -332,6 +377,7 @@ class Moving:
         core = self._core
         taker = move.taker
         self._move = None
+        taker.is_standby = False
         moved = [child for child in move.children if move.answers[child.node]]
         for child in moved:
             link = self._link_to_be(child, taker)
@@ -359,6 +405,7 @@ class Moving:
         assert move is not None
         self._move = None
         self._core.outbox.log(Level.INFO, "not moved", taker=move.taker.node, reason=reason)
+        self._try_later()
         self._say_resume(move)
         self._let_in()
 
@@ -438,6 +485,7 @@ class Moving:
             address=link.address,
             has_joined=True,
             absent_since=core.now,
+            is_standby=link.standby > 0,
         )
         child.received.stable_count, child.sent.stable_count = header.received, header.sent
         core.neighbours.below[child.node] = child
@@ -455,6 +503,9 @@ class Moving:
             core.neighbours.parent, lambda r: core.interests.targets_among([Orphan(child)], r)
         )
         core.outbox.log(Level.INFO, "taken over", peer=child.node)
+        if core.standby:  # those before it in the line have failed, too
+            core.become_active()
+            core.neighbourhood.add(core.new_own_link(core.neighbours.parent))
 
     def is_undecided(self, node: NodeId) -> bool:
         """Whether some do not know yet whose child this is, so that nobody stands in for it."""
@@ -483,9 +534,10 @@ class Moving:
 
     @property
     def wake_at(self) -> float | None:
-        """When a move takes too long."""
-        is_waiting = self._move is not None and not self.is_asking
-        return self._move.deadline if self._move is not None and is_waiting else None
+        """When a move takes too long, or is to be tried again."""
+        if self._move is not None:
+            return None if self.is_asking else self._move.deadline
+        return self._next_try_at if self._wishes and not self.is_busy else None
 
     def on_tick(self) -> None:
         """Do not wait for ever for somebody to say how a move has ended."""

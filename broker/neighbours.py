@@ -58,6 +58,8 @@ class Below(_Neighbour):
     kind: NodeKind = NodeKind.CLIENT
     address: str = ""
     has_joined: bool = False
+    is_standby: bool = False
+    """Whether it only waits to take over, and gets nothing that nobody behind it has asked for."""
     sent: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     received: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     absent_since: float | None = None

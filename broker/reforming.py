@@ -15,7 +15,7 @@ knows. Then nothing under way is delivered that might be out of order: both side
 and what is left of the branch joins anew as a whole, wherever it can.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -258,6 +258,7 @@ class Reforming:
         assert parent.link is not None
         self._awaits_adoption = True
         self._sought = None
+        core.take_over_if_first()
         core.neighbourhood.add(core.new_own_link(parent))
         advertisements, subscriptions = core.interests.claims_above()
         received, sent = core.publications.begin_anew_above(parent)
@@ -446,6 +447,7 @@ class Reforming:
         dead = gap.dead
         del self._gaps[dead.hop]
         orphans = [gap.orphans[name] for name in sorted(gap.orphans)]
+        successions = list(self._successions(region, list(gap.orphans)))
         core.take_out_of_tree(dead)
         for orphan in orphans:
             if isinstance(dead, Below):
@@ -453,6 +455,7 @@ class Reforming:
             core.take_into_tree(orphan.neighbour)
             assert orphan.attach is not None
             core.neighbourhood.add_all(orphan.attach.links)
+            core.note_standby(orphan.neighbour)
         core.neighbourhood.close(region)
         adoption = core.interests.adopt(dead, orphans)
         self.tell_neighbourhood(None)
@@ -482,6 +485,19 @@ class Reforming:
             for message in orphan.said:
                 core.hear(orphan.neighbour, message)
         self._answer_returning()
+        for standby, children in successions:
+            core.moving.want(standby, children)
+
+    def _successions(
+        self, region: list[NodeId], orphans: list[NodeId]
+    ) -> Iterator[tuple[NodeId, list[NodeId]]]:
+        """Who stood by for whom, and whom it is to have below it instead of the hub."""
+        known = self._core.neighbourhood
+        for failed in region:
+            line = [standby for standby in known.standbys_of(failed) if standby in orphans]
+            children = [name for name in orphans if known.parent_of(name) == failed]
+            if line and len(children) > 1:
+                yield line[0], [name for name in children if name != line[0]]
 
     # --- telling others -------------------------------------------------------------------------
 

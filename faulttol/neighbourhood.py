@@ -37,6 +37,8 @@ class TopologyLink:
     """Where the parent listens: for those who see it only at the end of this link."""
     moves: int = 0
     """How many parents this incarnation has had before this one."""
+    standby: int = 0
+    """A child that stands by for its parent takes over in this order, 1 first; 0 does not."""
 
     @property
     def is_root(self) -> bool:
@@ -279,6 +281,15 @@ class Neighbourhood:
             }
         )
 
+    def standbys_of(self, node: NodeId) -> list[NodeId]:
+        """Who stands by for a broker and has not failed, the first first."""
+        links = [
+            link
+            for link in self._link_of_child.values()
+            if link.standby and link.parent == node and not self.is_buried(link.child)
+        ]
+        return [link.child for link in sorted(links, key=lambda link: (link.standby, link.child))]
+
     def around(self, region: list[NodeId]) -> tuple[TopologyLink, ...]:
         """The links of a region, of its boundary and of this node, which may not stand there."""
         nodes = [*region, *self.boundary(region), self.centre]
@@ -288,8 +299,9 @@ class Neighbourhood:
     def hub(self, region: list[NodeId]) -> NodeId | None:
         """Who takes the place of a region that has failed; None if nobody is known who could.
 
-        The parent of its topmost broker, or, if that was the root, the first broker by name of
-        those around it. Everybody around it knows all of them, and so they agree.
+        The parent of its topmost broker, or, if that was the root, its first standby or else the
+        first broker by name of those around it. Everybody around it knows all of them, and so they
+        agree.
         """
         node = region[0]
         while node in region:
@@ -297,8 +309,8 @@ class Neighbourhood:
             if link is None:
                 return None
             if link.is_root:
-                brokers = filter(self._is_broker, self.boundary(region))
-                return next(brokers, None)
+                brokers = [*self.standbys_of(node), *filter(self._is_broker, self.boundary(region))]
+                return next((broker for broker in brokers if broker not in region), None)
             node = link.parent
         return node if self.place_of(node) is not None else None
 

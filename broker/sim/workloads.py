@@ -42,6 +42,8 @@ class Workload:
     """Brokers that are killed, at most; never more than δ before the tree is whole again."""
     recoveries: int = 0
     """Of these, those that are started again, at most."""
+    standbys: int = 0
+    """Brokers for which another one stands by, at most."""
     moves: int = 0
     """Times that a broker hands children over to another child, at most."""
     is_limited: bool = True
@@ -235,6 +237,9 @@ class RandomRun:
                 NodeId(name),
                 settings,
             )
+        sites = self.overlay.brokers
+        for name in self.random.sample(sites, min(workload.standbys, len(sites))):
+            world.at(0.01 + duration / 8 * self.random.random(), self._stand_by, name, settings)
         cast: list[tuple[str, type[_Actor]]] = [
             *((f"p{number}", _Publisher) for number in range(workload.publishers)),
             *((f"s{number}", _Subscriber) for number in range(workload.subscribers)),
@@ -264,6 +269,16 @@ class RandomRun:
         others = [NodeId(b) for b in self.overlay.brokers if b not in (join, name)]
         parent = NodeId(join) if join is not None else None
         self.world.add_broker(name, parent, fallbacks=others, **settings)
+
+    def _stand_by(self, name: str, settings: dict[str, Any]) -> None:
+        """Start a standby as soon as the broker is there for which it stands by."""
+        if NodeId(name) not in self.world.nodes:
+            self.world.after(0.05, self._stand_by, name, settings)
+        else:
+            others = [NodeId(broker) for broker in self.overlay.brokers if broker != name]
+            self.world.add_broker(
+                NodeId(f"{name}-2"), NodeId(name), fallbacks=others, standby=1, **settings
+            )
 
     def _start(self, name: NodeId, actor: type[_Actor], broker: NodeId) -> None:
         if broker not in self.world.nodes:

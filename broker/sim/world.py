@@ -155,6 +155,7 @@ class World:
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
+        standby: int = 0,
     ) -> Node:
         """Start a broker; its address is its name."""
         core = BrokerCore(
@@ -168,6 +169,7 @@ class World:
             policy=policy,
             delta=delta,
             detection=detection,
+            standby=standby,
             limits=self.limits,
         )
         node = self._add(name, core, incarnation)
