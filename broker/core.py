@@ -376,6 +376,8 @@ class BrokerCore:
             return "stopping"
         if not self.is_ready:
             return "joining"
+        if self.standby:
+            return "standby"
         parent = self.neighbours.parent
         return "operational" if parent is None or parent.link else "cut off from its parent"
 

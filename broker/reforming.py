@@ -494,10 +494,11 @@ class Reforming:
         """Who stood by for whom, and whom it is to have below it instead of the hub."""
         known = self._core.neighbourhood
         for failed in region:
-            line = [standby for standby in known.standbys_of(failed) if standby in orphans]
+            line = known.standbys_of(failed)
+            standby = next((name for name in line if name in orphans), None)
             children = [name for name in orphans if known.parent_of(name) == failed]
-            if line and len(children) > 1:
-                yield line[0], [name for name in children if name != line[0]]
+            if standby is not None and self._core.node not in line and len(children) > 1:
+                yield standby, [name for name in children if name != standby]
 
     # --- telling others -------------------------------------------------------------------------
 
