@@ -977,6 +977,7 @@ class BrokerCore:
         self.neighbourhood.add(join.link)
         if isinstance(source, Below) and newcomer == source.node:
             self.note_standby(source)
+            self.moving.give_back(source)
         onwards = attrs.evolve(join, distance=join.distance + 1)
         told = self._told_of(join.link, onwards.distance, source)
         self.requests.pass_on(
@@ -1421,7 +1422,9 @@ def _places_in(remembered: Sequence[TopologyLink], node: NodeId) -> list[str]:
     standbys = [link for link in remembered if link.standby and link.parent == node]
     own = [link.address for link in sorted(standbys, key=lambda link: link.standby)]
     own += [link.parent_address for link in remembered if link.child == node and not link.is_root]
-    others = [link.address for link in remembered if link.child != node]
+    # Of the children of a root that has failed, the first by name takes its place.
+    links = sorted(remembered, key=lambda link: (link.parent != node, link.child))
+    others = [link.address for link in links if link.child != node]
     others += [link.parent_address for link in remembered if link.parent != node]
     return list(dict.fromkeys([*own, *others]))
 

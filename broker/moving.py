@@ -202,6 +202,13 @@ class Moving:
         self._wishes.append((taker, list(children)))
         self._next_try_at = self._core.now
 
+    def give_back(self, newcomer: Below) -> None:
+        """A broker that had failed is back: hand over to it who was below it before."""
+        below = self._core.neighbours.below.values()
+        children = [child.node for child in below if child.came_from == newcomer.node]
+        if children and not newcomer.is_standby:
+            self.want(newcomer.node, children)
+
     def _try_wishes(self) -> None:
         """Begin with what is wanted, if it is time for that; forget who is not there any more."""
         core = self._core

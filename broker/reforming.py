@@ -448,6 +448,8 @@ class Reforming:
         del self._gaps[dead.hop]
         orphans = [gap.orphans[name] for name in sorted(gap.orphans)]
         successions = list(self._successions(region, list(gap.orphans)))
+        for orphan in orphans:
+            orphan.neighbour.came_from = core.neighbourhood.parent_of(orphan.neighbour.node)
         core.take_out_of_tree(dead)
         for orphan in orphans:
             if isinstance(dead, Below):

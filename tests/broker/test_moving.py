@@ -156,3 +156,41 @@ def test_a_move_that_makes_no_sense_is_not_begun() -> None:
     assert not world.move(NodeId("p"), NodeId("s-p"), NodeId("c"))
     assert not world.move(NodeId("p"), NodeId("t"), NodeId("c1"))
     assert not world.move(NodeId("p"), NodeId("t"))
+
+
+# --- what is given back to a broker that had failed ----------------------------------------
+
+
+def test_a_broker_that_is_back_gets_back_who_was_below_it() -> None:
+    for ms in (0.5, 3.5, 7.5, 60.5):
+        scene = Scene()
+        overlay = scene.overlay
+        scene.publish()
+        overlay.settle(ms * MS)
+        overlay.crashes("p")
+        overlay.settle(2)
+        scene.publish()
+        overlay.restarts("p")
+        for _ in range(100):
+            scene.carry_on(40)
+
+        assert [overlay.parent_of(name) for name in ("p", "t", "c")] == ["a", "p", "p"]
+        assert scene.publishers[1].core.broker == scene.subscribers[1].core.broker == "p"
+        assert scene.troubles() == []
+
+
+def test_a_root_that_is_back_stays_below_who_took_its_place_with_what_it_had() -> None:
+    overlay = Conversation()
+    overlay.brokers("r", b="r", c="r", d="r", b1="b")
+    client = overlay.client("client", at="r")
+    client.advertises("TRUE")
+    overlay.settle()
+    overlay.crashes("r")
+    overlay.settle(5)
+    overlay.restarts("r")
+    overlay.settle(5)
+
+    parents = [overlay.parent_of(name) for name in ("b", "r", "c", "d", "b1")]
+    assert parents == [None, "b", "r", "r", "b"]
+    assert client.core.broker == "r"
+    assert overlay.troubles() == []
