@@ -15,7 +15,7 @@ from routing.ids import NodeId
 from tests.conversation import Client, Conversation
 
 MS = 0.001
-AT_ANY_TIME = [*range(12), *range(12, 60, 6), *range(60, 80), 100]
+AT_ANY_TIME = [*range(0, 12, 2), *range(12, 60, 12), *range(60, 80, 2), 100]
 """When something fails, in milliseconds: from the beginning of a move until after its end."""
 BROKERS = ("a", "p", "t", "c", "t1", "c1")
 
