@@ -134,6 +134,8 @@ class Moving:
         """Whether nothing new is let in from below."""
         self._is_paused_above = False
         self._parked: list[tuple[LinkId, Message]] = []
+        self._parking: set[LinkId] = set()
+        """The connections over which something came that is parked."""
         self._progress: dict[LinkId, Progress] = {}
         """What was said last of the progress of what is parked."""
         self._wishes: list[tuple[NodeId, list[NodeId]]] = []
@@ -159,7 +161,7 @@ class Moving:
         """Whether a message has to wait outside."""
         if isinstance(source, Above) and not self._is_paused_above:
             return False
-        has_parked = any(parked == link for parked, _ in self._parked)
+        has_parked = link in self._parking
         if isinstance(message, Progress) and has_parked:
             self._progress[link] = message
             known = Progress(message.received, min(message.sent, source.received.count))
@@ -169,6 +171,7 @@ class Moving:
             return False
         if isinstance(message, _PARKED):
             self._parked.append((link, message))
+            self._parking.add(link)
             return True
         return False
 
@@ -176,6 +179,7 @@ class Moving:
         """Take in what was parked, in the order in which it came."""
         self.is_paused = self._is_paused_above = False
         parked, self._parked = self._parked, []
+        self._parking.clear()
         progress, self._progress = self._progress, {}
         for link, message in (*parked, *progress.items()):
             self._core.hear_parked(link, message)
@@ -297,6 +301,8 @@ class Moving:
 
     def advance(self) -> bool:
         """At the end of a step: go on as far as possible; returns whether anything was done."""
+        if self.is_idle:
+            return False
         self._end_pause_if_cut_off()
         self._try_wishes()
         move = self._move
