@@ -450,7 +450,7 @@ class ClientCore:
                 received=self._received.count,
                 failed=() if visited else self._buried,
                 expected=0 if visited else self._expected_incarnation,
-                is_expected=visited is not None,
+                is_moving=visited is not None,
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)

@@ -443,7 +443,7 @@ class BrokerCore:
                 failed=() if visited else self.reforming.who_has_failed,
                 is_top=self._is_cut_off,
                 expected=0 if visited else self.reforming.expected_incarnation,
-                is_expected=visited is not None,
+                is_moving=visited is not None,
             )
             self.outbox.send(link_id, hello)
 

@@ -77,7 +77,7 @@ class Hello:
     """Whether it is the top of a branch that has been cut off, and comes with all of that."""
     expected: int = 0
     """The incarnation that it looks for, which has failed if a later one answers; 0 for any."""
-    is_expected: bool = False
+    is_moving: bool = False
     """Whether it was to be moved here by a parent that has failed: if this broker has not taken it
     over by now, it goes elsewhere."""
 

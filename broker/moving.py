@@ -538,7 +538,7 @@ class Moving:
     def declines(self, link: LinkId, hello: Hello) -> bool:
         """Whether somebody comes who has not been handed over; then it will not be any more."""
         core = self._core
-        if not hello.is_expected or hello.node in core.neighbours.below:
+        if not hello.is_moving or hello.node in core.neighbours.below:
             return False
         self._say_farewell(link, GoodbyeCode.DECLINED, f"{hello.node} has not been moved here")
         if self._pause is not None:
