@@ -503,17 +503,17 @@ class ClientCore:
     def _on_goodbye(self, goodbye: Goodbye) -> None:
         reason = goodbye.reason
         match goodbye.code:
+            case _ if self._is_visiting or goodbye.code is GoodbyeCode.ELSEWHERE:
+                self._prepared = None
+                if self._hub is not None or self._is_visiting:
+                    self._find_hub()
+                self._hang_up(reason)
             case GoodbyeCode.STRANDED if self._session is not None and not self._is_alone:
                 if self._hub is None or self._expected_incarnation < goodbye.incarnation:
                     self._on_broker_failed()
                 else:
                     assert self.neighbourhood is not None
                     self.neighbourhood.remove(self._hub)
-                    self._find_hub()
-                self._hang_up(reason)
-            case GoodbyeCode.DECLINED | GoodbyeCode.ELSEWHERE if self._session is not None:
-                self._prepared = None
-                if self._hub is not None or self._is_visiting:
                     self._find_hub()
                 self._hang_up(reason)
             case GoodbyeCode.SHUTTING_DOWN if self._link_state is LinkState.TO_PARENT:

@@ -158,6 +158,24 @@ def test_a_move_that_makes_no_sense_is_not_begun() -> None:
     assert not world.move(NodeId("p"), NodeId("t"))
 
 
+def test_a_taker_that_has_not_joined_yet_when_the_giver_fails_has_nobody() -> None:
+    begun = 0
+    for ms in (3.6, 4.1, 4.6, 5.1):
+        scene = Scene()
+        overlay = scene.overlay
+        overlay.world.add_broker(NodeId("late"), NodeId("p"))  # it knows nobody else
+        overlay.settle(ms * MS)
+        children = (NodeId("c"), NodeId("p-p"), NodeId("s-p"))
+        begun += overlay.world.move(NodeId("p"), NodeId("late"), *children)
+        overlay.settle(0.6 * MS)
+        overlay.crashes("p")
+        overlay.settle(10)
+
+        assert overlay.parent_of("c") == scene.subscribers[1].core.broker == "a"
+        assert scene.troubles() == []
+    assert begun
+
+
 # --- what is given back to a broker that had failed ----------------------------------------
 
 
