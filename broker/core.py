@@ -653,7 +653,7 @@ class BrokerCore:
                     self.moving.on_declined()
                 elif code is GoodbyeCode.STRANDED and self.reforming.is_seeking:
                     self.reforming.on_no_hub(goodbye.incarnation)
-                elif code is GoodbyeCode.ELSEWHERE:
+                elif code is GoodbyeCode.ELSEWHERE and self.reforming.is_seeking:
                     self.reforming.seek_again()
                 elif code is GoodbyeCode.STRANDED and self.neighbours.parent is not None:
                     self._on_parent_restarted()
@@ -1423,7 +1423,7 @@ def _places_in(remembered: Sequence[TopologyLink], node: NodeId) -> list[str]:
     own = [link.address for link in sorted(standbys, key=lambda link: link.standby)]
     own += [link.parent_address for link in remembered if link.child == node and not link.is_root]
     # Of the children of a root that has failed, the first by name takes its place.
-    links = sorted(remembered, key=lambda link: (link.parent != node, link.child))
+    links = sorted(remembered, key=lambda link: (0, link.child) if link.parent == node else (1, ""))
     others = [link.address for link in links if link.child != node]
     others += [link.parent_address for link in remembered if link.parent != node]
     return list(dict.fromkeys([*own, *others]))

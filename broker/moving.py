@@ -642,6 +642,8 @@ class Moving:
                 self._say_farewell(link, GoodbyeCode.ELSEWHERE, f"{hello.node} has moved")
                 return True
             return False
+        if hello.is_top or hello.peer not in {life.node for life in hello.failed}:
+            return False  # it looks for nobody's place, or has found it already
         region = known.failed_region(NodeId(hello.peer))
         hub = known.hub(region)
         if hub == core.node:
