@@ -1188,6 +1188,6 @@ def test_an_orphan_that_was_adopted_and_fails_is_not_told_instead_of_the_one_tha
         overlay.goes_on(
             "t-1"
         )  # stable here only now, and b, which had it once, is not there to know
-        overlay.settle()
+        overlay.settle(5)
 
         assert overlay.troubles() == []
