@@ -60,9 +60,12 @@ from broker.messages import (
     Join,
     Leave,
     Message,
+    Moved,
     Neighbourhood,
     NodeKind,
     Operation,
+    Prepare,
+    Prepared,
     Progress,
     PublicationId,
     Publish,
@@ -153,6 +156,10 @@ class ClientCore:
         """Of the broker it is connected to."""
         self._hub: NodeId | None = None
         """Who takes the place of the broker, which has failed, as far as this client knows."""
+        self._prepared: TopologyLink | None = None
+        """Where its broker is going to move it."""
+        self._is_visiting = False
+        """Whether it asks there, since its broker has failed, whether it has been moved."""
         self._is_alone = False
         """Whether its broker has failed, and nobody is known who could take its place."""
         self._awaits_adoption = False
@@ -372,7 +379,9 @@ class ClientCore:
 
     def _dial(self) -> None:
         hub = self._place_of_hub()
-        if hub is not None:
+        if self._is_visiting and self._prepared is not None:
+            address = self._prepared.parent_address
+        elif hub is not None:
             address = hub.address
         elif self._session is not None and not self._is_alone:
             address = self._address
@@ -397,7 +406,10 @@ class ClientCore:
         """Nobody answers where the broker was, or who was to take its place: find the next."""
         known = self.neighbourhood
         assert known is not None
-        if self._hub is None:
+        if self._is_visiting and self._prepared is not None:
+            failed = Life(self._prepared.parent, self._prepared.parent_incarnation)
+            self._prepared = None
+        elif self._hub is None:
             assert self.broker is not None
             failed = Life(self.broker, self._session or 0)
         else:
@@ -411,6 +423,7 @@ class ClientCore:
         known = self.neighbourhood
         assert known is not None
         assert self.broker is not None
+        self._is_visiting = self._prepared is not None
         region = known.failed_region(self.broker)
         self._hub = known.hub(region) if len(region) < known.reach else None
         self._is_alone = self._hub is None
@@ -424,6 +437,7 @@ class ClientCore:
         self._has_connected = True
         self._link_state = LinkState.AWAITING_WELCOME
         self._heard_at = self._now
+        visited = self._prepared if self._is_visiting else None
         self._send(
             Hello(
                 version=PROTOCOL_VERSION,
@@ -431,11 +445,12 @@ class ClientCore:
                 kind=NodeKind.CLIENT,
                 incarnation=self.incarnation,
                 address="",
-                peer=(self.broker or "") if self._session else "",
-                peer_incarnation=self._session or 0,
+                peer=visited.parent if visited else (self.broker or "") if self._session else "",
+                peer_incarnation=visited.parent_incarnation if visited else self._session or 0,
                 received=self._received.count,
-                failed=self._buried,
-                expected=self._expected_incarnation,
+                failed=() if visited else self._buried,
+                expected=0 if visited else self._expected_incarnation,
+                is_moving=visited is not None,
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)
@@ -449,10 +464,10 @@ class ClientCore:
         return self.neighbourhood.buried
 
     def _on_link_failed(self, dialled: str, reason: str) -> None:
-        if self._session is not None and not self._is_alone:
+        if self._session is not None and (self._is_visiting or not self._is_alone):
             self._outbox.log(Level.WARNING, "broker failed", address=dialled, reason=reason)
             self._on_broker_failed()
-            if self._hub is not None:
+            if self._hub is not None or self._is_visiting:
                 self._redial_pause = 0.0
                 self._redial_later()
                 return
@@ -488,6 +503,11 @@ class ClientCore:
     def _on_goodbye(self, goodbye: Goodbye) -> None:
         reason = goodbye.reason
         match goodbye.code:
+            case _ if self._is_visiting or goodbye.code is GoodbyeCode.ELSEWHERE:
+                self._prepared = None
+                if self._hub is not None or self._is_visiting:
+                    self._find_hub()
+                self._hang_up(reason)
             case GoodbyeCode.STRANDED if self._session is not None and not self._is_alone:
                 if self._hub is None or self._expected_incarnation < goodbye.incarnation:
                     self._on_broker_failed()
@@ -515,6 +535,11 @@ class ClientCore:
         self.limits = with_heartbeats_of(welcome, self.limits)
         self._link_state = LinkState.TO_PARENT
         self._redial_pause = self.limits.redial_first_s
+        if self._is_visiting and self._prepared is not None and welcome.resumed:
+            self._become_client_of(self._prepared)
+        if not welcome.resumed:
+            self._prepared = None
+        self._is_visiting = False
         before, self.broker = (self.broker, self._session), welcome.node
         self._hub, self._is_alone = None, False
         if welcome.resumed:
@@ -538,6 +563,19 @@ class ClientCore:
             self._send(request.message)
         self._told = (0, 0)
         self._progress_at = self._now
+
+    def _on_moved(self, link: TopologyLink) -> None:
+        """The broker has handed this client over to another one: go on there."""
+        self._become_client_of(link)
+        self._hang_up("moved")
+
+    def _become_client_of(self, link: TopologyLink) -> None:
+        self._known_neighbourhood().add(link)
+        self.broker, self._session = link.parent, link.parent_incarnation
+        self._address = link.parent_address
+        self._moves = link.moves
+        self._prepared, self._is_visiting = None, False
+        self._hub = None
 
     def _move_session(self, welcome: Welcome) -> None:
         """The broker has failed, and this one takes its place: tell it everything under way."""
@@ -703,6 +741,8 @@ class ClientCore:
                 f"{type(message).__name__} is not expected on a link in state '{self._link_state}'"
             )
         match message:
+            case Neighbourhood() | Moved() if self.neighbourhood is None:
+                raise RemoteProtocolError(f"{type(message).__name__} before Welcome")
             case Progress(received, sent):
                 self._on_progress(received, sent)
             case Confirm(operation=operation):
@@ -724,6 +764,12 @@ class ClientCore:
             case Leave():
                 self._known_neighbourhood().remove(message.node)
                 self._send(Confirm(operation=message.operation))
+            case Prepare():
+                if self._has_joined:
+                    self._prepared = message.link
+                self._send(Prepared(move=message.move, accepts=self._has_joined))
+            case Moved():
+                self._on_moved(message.link)
             case Goodbye():
                 self._on_goodbye(message)
             case Advertise() | Unadvertise() | Subscribe() | Unsubscribe():

@@ -39,6 +39,8 @@ from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
+    Adopt,
+    Adopted,
     Advertise,
     Confirm,
     Defer,
@@ -49,15 +51,20 @@ from broker.messages import (
     Join,
     Leave,
     Message,
+    Moved,
     Neighbourhood,
     NodeKind,
+    Pause,
     Placed,
     PlacesReply,
     PlacesRequest,
+    Prepare,
+    Prepared,
     Present,
     Progress,
     Publish,
     Refuse,
+    Resume,
     Settled,
     StatusReply,
     StatusRequest,
@@ -68,6 +75,7 @@ from broker.messages import (
     Welcome,
     Withdraw,
 )
+from broker.moving import Moving
 from broker.neighbours import Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.places import PlacedPublications, Whereabouts
@@ -136,12 +144,14 @@ class BrokerCore:
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
+        standby: int = 0,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
 
         If nobody is there to join, any of `fallbacks` will do. With the links that an earlier
-        incarnation remembered, it recovers: it joins whoever is left of those.
+        incarnation remembered, it recovers: it joins whoever is left of those. A `standby` waits
+        until the broker at its join point fails, 1 being the first to take over.
         """
         self.node = node
         self.incarnation = incarnation
@@ -157,6 +167,7 @@ class BrokerCore:
             lambda neighbour, message: self.publications.send_in_turn(neighbour, message),
         )
         self.reforming = Reforming(self)
+        self.moving = Moving(self)
         self._join = join
         self._join_operation: OperationId | None = None
         self._started_at = 0.0
@@ -181,6 +192,8 @@ class BrokerCore:
         self._is_stranded = False
         """Whether its join point failed before it had joined."""
         self._recovers = _places_in(remembered, self.node)
+        self.standby, self._site = _standing(remembered, self.node, standby)
+        """Its place among the standbys of its parent, if that is a broker of its site."""
         self._was_root = any(link.is_root and link.child == node for link in remembered)
         self._refused = 0
         """How many of those it asked in a row had no place for it."""
@@ -235,6 +248,14 @@ class BrokerCore:
             self.outbox.add(OpenLink(self._join))
         return self._end_step()
 
+    def move(
+        self, now: float, taker: NodeId, children: Sequence[NodeId]
+    ) -> tuple[bool, list[Effect]]:
+        """Begin to hand children over to another child; the first says whether that may be."""
+        self.now = now
+        begun = self.moving.begin(taker, children)
+        return begun, self._end_step()
+
     def step(self, now: float, happened: Input) -> list[Effect]:
         """Take in what has happened; returns what is to be done, in this order.
 
@@ -266,6 +287,8 @@ class BrokerCore:
             self._links_remembered = self.neighbourhood.version
             self.outbox.add(RememberLinks(self.neighbourhood.between_brokers()))
         self.publications.flush(self.now)
+        if self.moving.advance():
+            self.publications.flush(self.now)
         if self._drain_until is not None and not self._has_stopped:
             self._stop_if_drained()
         self._arm_timer()
@@ -277,6 +300,17 @@ class BrokerCore:
         """What is at the other end of a link; None before it has said so."""
         link = self._links.get(link_id)
         return None if link is None else _KIND_OF_PEER.get(link.state)
+
+    @property
+    def is_settled_in(self) -> bool:
+        """Whether this broker has its place in the tree, and all around it have theirs."""
+        parent = self.neighbours.parent
+        return (
+            self.is_ready
+            and not (self._is_cut_off or self.reforming.is_busy)
+            and self._drain_until is None
+            and (parent is None or parent.link is not None)
+        )
 
     def statistics(self) -> Statistics:
         """The counters as they stand."""
@@ -313,6 +347,7 @@ class BrokerCore:
             "policy": self.interests.policy,
             "delta": self.delta,
             "detection": self.detection,
+            "standby": self.standby,
             "neighbours": neighbours,
             "clients": len(clients),
             "neighbourhood": [
@@ -341,6 +376,8 @@ class BrokerCore:
             return "stopping"
         if not self.is_ready:
             return "joining"
+        if self.standby:
+            return "standby"
         parent = self.neighbours.parent
         return "operational" if parent is None or parent.link else "cut off from its parent"
 
@@ -354,6 +391,8 @@ class BrokerCore:
         if self.requests:
             texts.append(f"{len(self.requests)} operations unconfirmed")
         texts.extend(self.reforming.describe())
+        if not self.moving.is_idle:
+            texts.append("children are being moved")
         texts.extend(
             f"{neighbour.node} is not connected"
             for neighbour in self.neighbours.others(None)
@@ -389,18 +428,22 @@ class BrokerCore:
         self._links[link_id] = _Link(link_id, state, self.now, self.now)
         if dialled:
             parent = self.neighbours.parent
+            visited = self.moving.visits
             hello = Hello(
                 version=PROTOCOL_VERSION,
                 node=self.node,
                 kind=NodeKind.BROKER,
                 incarnation=self.incarnation,
                 address=self.address,
-                peer=parent.node if parent else "",
-                peer_incarnation=parent.incarnation if parent else 0,
+                peer=visited.parent if visited else parent.node if parent else NodeId(""),
+                peer_incarnation=(
+                    visited.parent_incarnation if visited else parent.incarnation if parent else 0
+                ),
                 received=parent.received.count if parent else 0,
-                failed=self.reforming.who_has_failed,
+                failed=() if visited else self.reforming.who_has_failed,
                 is_top=self._is_cut_off,
-                expected=self.reforming.expected_incarnation,
+                expected=0 if visited else self.reforming.expected_incarnation,
+                is_moving=visited is not None,
             )
             self.outbox.send(link_id, hello)
 
@@ -469,6 +512,8 @@ class BrokerCore:
                     self._on_unfamiliar(link, message)
                 elif link.state is LinkState.TO_ORPHAN:
                     self._on_orphan(link, source, message)
+                elif self.moving.is_paused and self.moving.parks(link_id, source, message):
+                    pass
                 elif type(message) is Publish:
                     self.publications.on_publish(source, message, self.now)
                 else:
@@ -494,6 +539,10 @@ class BrokerCore:
                 self.reforming.on_present(link.link, Life(node, incarnation))
             case Welcome():
                 self._on_welcome(link, message)
+            case Moved():
+                self.moving.on_moved(message)
+            case Neighbourhood():
+                self.neighbourhood.add_all(message.links)
             case StatusRequest():
                 report = json.dumps(self.status(), ensure_ascii=False).encode()
                 self.outbox.send(link.link, StatusReply(report=report))
@@ -511,6 +560,10 @@ class BrokerCore:
                 self._on_goodbye(link, message)
             case _:
                 self.reforming.on_orphan_message(source, message)
+
+    def hear_parked(self, link_id: LinkId, message: Message) -> None:
+        """Take in what had to wait; what came over a connection that is gone will come again."""
+        self._on_messages(link_id, [message])
 
     def hear(self, source: Below, message: Message) -> None:
         """Take in what an orphan said while it waited."""
@@ -530,6 +583,8 @@ class BrokerCore:
     def _on_familiar(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a neighbour."""
         _require_legal(link, message)
+        if isinstance(source, Above) and self.moving.takes(message):
+            return
         match message:
             case Progress():
                 self.publications.on_progress(source, message)
@@ -553,6 +608,20 @@ class BrokerCore:
                 self.reforming.on_neighbourhood(source, message)
             case Withdraw():
                 self.interests.on_withdraw(source, message, self.now)
+            case Pause():
+                self.moving.on_pause(source, message)
+            case Prepare():
+                self.moving.on_prepare(source, message)
+            case Prepared():
+                self.moving.on_prepared(source, message)
+            case Adopt():
+                self.moving.on_adopt(message)
+            case Adopted():
+                self.moving.on_adopted(source, message)
+            case Moved():
+                self.moving.on_moved(message)
+            case Resume():
+                self.moving.on_resume(message)
             case Settled(number):
                 self.publications.on_settled(source, number, self.now)
             case Acknowledge() | Defer() | PlacesRequest() | PlacesReply() | Placed():
@@ -580,8 +649,12 @@ class BrokerCore:
             if neighbour is not None:
                 self._detach(neighbour)
             elif link.state is LinkState.AWAITING_WELCOME:
-                if code is GoodbyeCode.STRANDED and self.reforming.is_seeking:
+                if self.moving.visits is not None:
+                    self.moving.on_declined()
+                elif code is GoodbyeCode.STRANDED and self.reforming.is_seeking:
                     self.reforming.on_no_hub(goodbye.incarnation)
+                elif code is GoodbyeCode.ELSEWHERE and self.reforming.is_seeking:
+                    self.reforming.seek_again()
                 elif code is GoodbyeCode.STRANDED and self.neighbours.parent is not None:
                     self._on_parent_restarted()
                 elif self._is_cut_off and goodbye.instead not in ("", self.address):
@@ -654,6 +727,8 @@ class BrokerCore:
         if hello.node == self.node or (parent and hello.node == parent.node):
             self._close(link, GoodbyeCode.REFUSED, f"the name {hello.node} is taken")
             return
+        if self.moving.declines(link.link, hello):
+            return
         known = self.neighbours.below.get(hello.node)
         is_known = known is not None and known.has_joined and known.incarnation == hello.incarnation
         if hello.failed and not is_known:
@@ -664,9 +739,11 @@ class BrokerCore:
                 link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
-            if self.reforming.is_seeking:
+            if self.reforming.is_seeking or self.moving.is_undecided(NodeId(hello.peer)):
                 self.reforming.keep_waiting(link.link, hello)
                 return
+        if known is None and self.moving.redirects(link.link, hello):
+            return
         if known is not None and hello.incarnation > known.incarnation:
             self.drop(known, f"replaced by incarnation {hello.incarnation}")
         elif known is not None and (known.incarnation, self.node, self.incarnation) == (
@@ -732,6 +809,7 @@ class BrokerCore:
         self._supersede(neighbour)
         self._attach(link, neighbour)
         self._welcome(link.link, resumed=True, received=neighbour.received.count)
+        self.moving.on_child_came(neighbour)
         self._send_again(neighbour, hello.received)
 
     def _send_again(self, neighbour: Neighbour, received: int) -> None:
@@ -768,6 +846,7 @@ class BrokerCore:
             else:
                 self._join_at(link, welcome)
         elif welcome.resumed:
+            self.moving.on_welcomed_back(parent)
             self._attach(link, parent)
             self._send_again(parent, welcome.received)
         elif welcome.adopts:
@@ -823,6 +902,8 @@ class BrokerCore:
     def new_own_link(self, parent: Above | None) -> TopologyLink:
         """How this broker hangs in the tree from now on; a root is its own parent."""
         self._moves += 1
+        if parent is None:
+            self.become_active()
         return TopologyLink(
             child=self.node,
             parent=parent.node if parent else self.node,
@@ -832,11 +913,26 @@ class BrokerCore:
             incarnation=self.incarnation,
             address=self.address,
             moves=self._moves,
+            standby=self.standby,
         )
+
+    def take_over_if_first(self) -> None:
+        """The broker that this one stood by for has failed: it is its turn, if nobody is before."""
+        own = self.neighbourhood.link_of(self.node)
+        if own is not None and self.neighbourhood.standbys_of(own.parent)[:1] == [self.node]:
+            self.become_active()
+
+    def become_active(self) -> None:
+        """It stands by for nobody any more."""
+        if self.standby:
+            self.outbox.log(Level.INFO, "takes over")
+            self.standby = 0
 
     def _become_child(self, link: _Link, welcome: Welcome) -> None:
         parent = Above(node=welcome.node, incarnation=welcome.incarnation, link=link.link)
         self.neighbours.parent = parent
+        if self._site and welcome.node not in self._site:
+            self.standby = 0
         self._attach(link, parent)
         own = self.new_own_link(parent)
         self.neighbourhood.add(own)
@@ -879,6 +975,9 @@ class BrokerCore:
                 return
             self._introduce(source)
         self.neighbourhood.add(join.link)
+        if isinstance(source, Below) and newcomer == source.node:
+            self.note_standby(source)
+            self.moving.give_back(source)
         onwards = attrs.evolve(join, distance=join.distance + 1)
         told = self._told_of(join.link, onwards.distance, source)
         self.requests.pass_on(
@@ -1099,6 +1198,36 @@ class BrokerCore:
             del self.neighbours.below[neighbour.node]
         self.neighbours.version += 1
 
+    def note_standby(self, child: Below) -> None:
+        """See from its link whether a child only stands by."""
+        link = self.neighbourhood.link_of(child.node)
+        child.is_standby = link is not None and link.standby > 0
+        self.neighbours.version += 1
+
+    def give_away(self, child: Below, taker: Below) -> None:
+        """Another child has taken this one over, with which nothing is under way any more."""
+        link = child.link
+        child.link = None
+        del self.neighbours.below[child.node]
+        self.neighbours.version += 1
+        self.publications.forget(child)
+        if link is not None:
+            reason = f"{child.node} has moved to {taker.node}"
+            self.outbox.add(CloseLink(link, GoodbyeCode.LEFT, reason))
+            self.forget_link(link)
+
+    def forget_link(self, link: LinkId) -> None:
+        """It has been closed from this side, and nothing more is heard of it."""
+        del self._links[link]
+
+    def become_child_of(self, own: TopologyLink) -> None:
+        """The parent has handed this broker over to another one, and all goes on with that."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        parent.node, parent.incarnation = own.parent, own.parent_incarnation
+        self._moves = max(self._moves, own.moves)
+        self._join = own.parent_address
+
     def take_into_tree(self, orphan: Below) -> None:
         """An orphan becomes a child, or a client."""
         assert orphan.link is not None
@@ -1149,6 +1278,7 @@ class BrokerCore:
             if child.link is None:
                 self.reforming.visit_child(child)
         self._look_elsewhere()
+        self.moving.on_tick()
         self.reforming.review()
         for link in strangers[: limits.timeouts_per_tick]:
             if self.now - link.opened_at > limits.greeting_timeout_s and self.is_ready:
@@ -1164,6 +1294,8 @@ class BrokerCore:
         if alive:
             self.outbox.add(SendMessage(alive, Heartbeat()))
         for neighbour in list(self.neighbours.below.values()):
+            if self.moving.is_asking:
+                break  # what is said of those who take part has to stay true
             if is_client(neighbour) or not neighbour.has_joined:
                 reason_to_isolate = self._reason_to_isolate(neighbour)
                 if reason_to_isolate is not None:
@@ -1229,6 +1361,7 @@ class BrokerCore:
                 self._redial_at,
                 self._drain_until,
                 self.reforming.wake_at,
+                self.moving.wake_at,
             )
 
     # --- stopping ---------------------------------------------------------------------------
@@ -1285,11 +1418,32 @@ _CARRIED_OUT_BY: Final[dict[str, tuple[type[Publications], type[Observer] | None
 
 
 def _places_in(remembered: Sequence[TopologyLink], node: NodeId) -> list[str]:
-    """Where those listen whom a broker remembers, its own parent first."""
-    own = [link.parent_address for link in remembered if link.child == node and not link.is_root]
-    others = [link.address for link in remembered if link.child != node]
+    """Where those listen whom a broker remembers, its standbys and its own parent first."""
+    standbys = [link for link in remembered if link.standby and link.parent == node]
+    own = [link.address for link in sorted(standbys, key=lambda link: link.standby)]
+    own += [link.parent_address for link in remembered if link.child == node and not link.is_root]
+    # Of the children of a root that has failed, the first by name takes its place.
+    links = sorted(remembered, key=lambda link: (0, link.child) if link.parent == node else (1, ""))
+    others = [link.address for link in links if link.child != node]
     others += [link.parent_address for link in remembered if link.parent != node]
     return list(dict.fromkeys([*own, *others]))
+
+
+def _standing(
+    remembered: Sequence[TopologyLink], node: NodeId, standby: int
+) -> tuple[int, frozenset[NodeId]]:
+    """How a broker stands by, and for whom, empty meaning whoever it joins.
+
+    One that is back and had standbys lines up behind them, as one of them is in its place by now.
+    """
+    own = next((link for link in remembered if link.child == node), None)
+    head = own.parent if own is not None and own.standby else node
+    line = [link for link in remembered if link.standby and link.parent == head]
+    if own is not None and own.standby:
+        return own.standby, frozenset([head, *(link.child for link in line)]) - {node}
+    if line:
+        return 1 + max(link.standby for link in line), frozenset(link.child for link in line)
+    return 0 if own is not None else standby, frozenset()
 
 
 _KIND_OF_PEER: Final = {

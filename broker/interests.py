@@ -304,13 +304,18 @@ class Interests:
         self._requests.pass_on(onwards.operation, None, [(target, onwards)], now)
 
     def _subscribe_onwards(self, operation: OperationId, entry: Subscription) -> Subscribe:
+        return self._subscribe_by(entry, self._path_onwards(entry), operation)
+
+    def _subscribe_by(
+        self, entry: Subscription, path: tuple[NodeId, ...], operation: OperationId = NO_OPERATION
+    ) -> Subscribe:
         return Subscribe(
             operation=operation,
             subscription=entry.id,
             client=entry.client,
             filter=entry.filter.sql,
             ordered=entry.ordered,
-            path=self._path_onwards(entry),
+            path=path,
         )
 
     # --- neighbours that come and go --------------------------------------------------------
@@ -395,18 +400,7 @@ class Interests:
         if advertise.operation != NO_OPERATION:
             adoption.unfinished_advertisements.add(advertise.advertisement)
         adoption.advertisements.pop(advertise.advertisement, None)
-        known = self.advertisements.get(advertise.advertisement)
-        if known is not None:
-            self._take_out_advertisement(known)
-        self._put_in_advertisement(
-            RoutingEntry(
-                id=advertise.advertisement,
-                client=advertise.client,
-                filter=parse_filter(advertise.filter),
-                path=advertise.path,
-                hop=orphan.neighbour.hop,
-            )
-        )
+        self._announce(advertise, orphan.neighbour.hop)
 
     def _adopt_subscription(
         self, orphan: Orphan, subscribe: Subscribe, adoption: "Adoption"
@@ -414,20 +408,9 @@ class Interests:
         if subscribe.operation != NO_OPERATION:
             adoption.unfinished_subscriptions.add(subscribe.subscription)
         adoption.subscriptions.pop(subscribe.subscription, None)
-        known = self.subscriptions.get(subscribe.subscription)
-        if known is not None:
-            entry = self._move_subscription(known, subscribe.path, orphan.neighbour.hop)
-        else:
-            entry = RoutingEntry(
-                id=subscribe.subscription,
-                client=subscribe.client,
-                filter=parse_filter(subscribe.filter),
-                path=subscribe.path,
-                ordered=subscribe.ordered,
-                hop=orphan.neighbour.hop,
-            )
-            self._put_in_subscription(entry)
-        self._forwarded.setdefault(entry.id, {}).pop(entry.hop, None)
+        hop = orphan.neighbour.hop
+        self._install(subscribe, hop)
+        self._forwarded.setdefault(subscribe.subscription, {}).pop(hop, None)
 
     def targets_among(self, orphans: Sequence[Orphan], request: Operation) -> list[NodeId]:
         """Which of the orphans are to be told what the failed neighbour has not confirmed."""
@@ -504,6 +487,147 @@ class Interests:
             withdraw.operation, source, [(other, withdraw) for other in others], now
         )
 
+    # --- when a child is handed over to another one ---------------------------------------------
+
+    def claims_of(
+        self, child: Below, taker: Below
+    ) -> tuple[list[Advertise], list[Subscribe], list[Subscribe]]:
+        """What lies behind a child, and what was told or drawn there: for the one that takes it."""
+        known = {name for name, hops in self._forwarded.items() if child.hop in hops}
+        known.update(self._drawn_by(child))
+        told = [
+            # Whoever takes it knows by the path which of them are its own.
+            self._subscribe_by(entry, entry.path)
+            if entry.hop == taker.hop
+            else self._subscribe_onwards(NO_OPERATION, entry)
+            for entry in self.subscriptions
+            if entry.id in known
+        ]
+        advertisements = [
+            Advertise(
+                operation=NO_OPERATION,
+                advertisement=entry.id,
+                client=entry.client,
+                filter=entry.filter.sql,
+                path=entry.path,
+            )
+            for entry in self.advertisements
+            if entry.hop == child.hop
+        ]
+        subscriptions = [
+            self._subscribe_by(entry, entry.path)
+            for entry in self.subscriptions
+            if entry.hop == child.hop
+        ]
+        return advertisements, subscriptions, told
+
+    def _drawn_by(self, child: Below) -> list[SubscriptionId]:
+        """What whoever has this child has to know; a client itself is not told of it."""
+        return [
+            subscription.id
+            for advertisement in self.advertisements
+            if advertisement.hop == child.hop
+            for subscription in self.subscriptions.overlapping(
+                advertisement.filter, excluding=child.hop
+            )
+        ]
+
+    def hand_over(self, child: Below, taker: Below) -> None:
+        """From now on everything that lay behind a child lies behind the one that took it."""
+        for name in self._drawn_by(child):
+            self._forwarded[name][taker.hop] = None
+        for advertisement in [e for e in self.advertisements if e.hop == child.hop]:
+            self._take_out_advertisement(advertisement)
+            path = self._extended(advertisement.path, taker.node)
+            self._put_in_advertisement(attrs.evolve(advertisement, path=path, hop=taker.hop))
+        for subscription in [e for e in self.subscriptions if e.hop == child.hop]:
+            path = self._extended(subscription.path, taker.node)
+            self._move_subscription(subscription, path, taker.hop)
+        for entry in self.subscriptions:
+            forwarded = self._forwarded[entry.id]
+            if child.hop in forwarded:
+                del forwarded[child.hop]
+                forwarded[taker.hop] = None
+            if entry.hop == taker.hop:
+                forwarded.pop(taker.hop, None)
+        self._neighbours.version += 1
+
+    def is_void(self, request: Operation, taker: Below) -> bool:
+        """Whether a taker need not be told: it told that itself, or it has been withdrawn."""
+        match request:
+            case Advertise(advertisement=advertisement):
+                announced = self.advertisements.get(advertisement)
+                return announced is None or announced.hop == taker.hop
+            case Subscribe(subscription=subscription):
+                asked = self.subscriptions.get(subscription)
+                return asked is None or asked.hop == taker.hop
+        return False
+
+    def take_over(
+        self,
+        child: Below,
+        advertisements: Sequence[Advertise],
+        subscriptions: Sequence[Subscribe],
+        told: Sequence[Subscribe],
+        now: float,
+    ) -> None:
+        """The parent hands over a child, and says what lies behind it and what it knows.
+
+        All of it stays where it is everywhere else, so that nobody else is told of it.
+        """
+        for advertise in advertisements:
+            self._announce(advertise, child.hop)
+        for subscribe in subscriptions:
+            self._install(subscribe, child.hop)
+            forwarded = self._forwarded.setdefault(subscribe.subscription, {})
+            forwarded.pop(child.hop, None)
+            forwarded[UP] = None
+        for subscribe in told:
+            if subscribe.subscription not in self.subscriptions:
+                if subscribe.path[-1] == self._node:  # withdrawn, which the parent does not know
+                    if is_client(child):
+                        continue
+                    operation = self._requests.new_operation()
+                    back = Unsubscribe(operation=operation, subscription=subscribe.subscription)
+                    self._requests.pass_on(operation, None, [(child, back)], now)
+                    continue
+                self._install(subscribe, UP)
+            forwarded = self._forwarded.setdefault(subscribe.subscription, {})
+            if not is_client(child):
+                forwarded[child.hop] = None
+        self._neighbours.version += 1
+        self.draw_towards([a.advertisement for a in advertisements], now)
+
+    def _announce(self, advertise: Advertise, hop: NodeId) -> None:
+        known = self.advertisements.get(advertise.advertisement)
+        if known is not None:
+            self._take_out_advertisement(known)
+        self._put_in_advertisement(
+            RoutingEntry(
+                id=advertise.advertisement,
+                client=advertise.client,
+                filter=parse_filter(advertise.filter),
+                path=advertise.path,
+                hop=hop,
+            )
+        )
+
+    def _install(self, subscribe: Subscribe, hop: NodeId) -> None:
+        known = self.subscriptions.get(subscribe.subscription)
+        if known is not None:
+            self._move_subscription(known, subscribe.path, hop)
+            return
+        self._put_in_subscription(
+            RoutingEntry(
+                id=subscribe.subscription,
+                client=subscribe.client,
+                filter=parse_filter(subscribe.filter),
+                path=subscribe.path,
+                ordered=subscribe.ordered,
+                hop=hop,
+            )
+        )
+
     # --- whom to believe --------------------------------------------------------------------
 
     def _accept(
@@ -559,4 +683,7 @@ class Interests:
 
     def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node."""
-        return (*entry.path, self._node)[-(self._delta + 1) :]
+        return self._extended(entry.path, self._node)
+
+    def _extended(self, path: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
+        return (*path, node)[-(self._delta + 1) :]

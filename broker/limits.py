@@ -80,6 +80,11 @@ class Limits:
     """But no further than this."""
     resume_timeout_s: float = 5.0
     """A client whose connection was lost may come back for so long and miss nothing."""
+    move_timeout_s: float = 2.0
+    """A planned move that has not come about by then is given up, and tried again later: nothing
+    new passes the broker meanwhile."""
+    move_pause_s: float = 1.0
+    """Until it is tried again."""
     progress_delay_s: float = 0.02
     """Confirmations wait so long for company; nobody waits for them but for urgent ones."""
     progress_batch: int = 64

@@ -14,6 +14,8 @@ from broker.errors import RemoteProtocolError
 from broker.limits import Limits
 from broker.messages import (
     Acknowledge,
+    Adopt,
+    Adopted,
     Advertise,
     Attach,
     Confirm,
@@ -24,14 +26,19 @@ from broker.messages import (
     Join,
     Leave,
     Message,
+    Moved,
     Neighbourhood,
+    Pause,
     Placed,
     PlacesReply,
     PlacesRequest,
+    Prepare,
+    Prepared,
     Present,
     Progress,
     Publish,
     Refuse,
+    Resume,
     Settled,
     StatusReply,
     StatusRequest,
@@ -65,14 +72,19 @@ _BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
-    LinkState.AWAITING_WELCOME: frozenset({Welcome, Heartbeat, Goodbye}),
+    # Whoever has been asked for a place may know better where it is.
+    LinkState.AWAITING_WELCOME: frozenset({Welcome, Heartbeat, Goodbye, Neighbourhood, Moved}),
     LinkState.AWAITING_SIGN_OF_LIFE: frozenset({Present}),
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
-    | {Neighbourhood, PlacesReply, Refuse, Settled},
-    LinkState.TO_CHILD: _OPERATIONS | _TRAFFIC | _BETWEEN_BROKERS | {Neighbourhood, PlacesRequest},
-    LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC,
+    | {Neighbourhood, PlacesReply, Refuse, Settled}
+    | {Pause, Prepare, Adopt, Moved, Resume},
+    LinkState.TO_CHILD: _OPERATIONS
+    | _TRAFFIC
+    | _BETWEEN_BROKERS
+    | {Neighbourhood, PlacesRequest, Prepared, Adopted},
+    LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC | {Prepared},
     # An orphan speaks as a child or a client does, but is heard only when the tree is re-formed.
     LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),

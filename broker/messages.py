@@ -51,6 +51,8 @@ class GoodbyeCode(enum.StrEnum):
     TIMEOUT = "timeout"
     FENCED = "fenced"
     STRANDED = "stranded"
+    DECLINED = "declined"
+    ELSEWHERE = "elsewhere"
 
 
 @attrs.frozen(kw_only=True)
@@ -75,6 +77,9 @@ class Hello:
     """Whether it is the top of a branch that has been cut off, and comes with all of that."""
     expected: int = 0
     """The incarnation that it looks for, which has failed if a later one answers; 0 for any."""
+    is_moving: bool = False
+    """Whether it was to be moved here by a parent that has failed: if this broker has not taken it
+    over by now, it goes elsewhere."""
 
 
 @attrs.frozen(kw_only=True)
@@ -201,6 +206,75 @@ class Attach:
     """Those of which it has heard lately that they are stable."""
     place: int = 0
     """Under `sequencer`: of the last publication that came down to it."""
+
+
+@attrs.frozen(kw_only=True)
+class Pause:
+    """A parent asks the broker that is to take over some of its children to let nothing new in."""
+
+    move: int
+    """The giver counts its moves."""
+
+
+@attrs.frozen(kw_only=True)
+class Prepare:
+    """A parent tells a child where it is going to be moved: there it asks if the parent fails."""
+
+    move: int
+    link: TopologyLink
+    """By which it will hang in the tree."""
+
+
+@attrs.frozen(kw_only=True)
+class Prepared:
+    """The answer to `Pause` and `Prepare`."""
+
+    move: int
+    accepts: bool
+
+
+@attrs.frozen(kw_only=True)
+class Adopt:
+    """A parent hands a child over, between which and itself nothing is under way any more.
+
+    After it come, as the ordinary messages, the advertisements and the subscriptions that lie
+    behind the child, then the subscriptions that the child has been told of.
+    """
+
+    move: int
+    link: TopologyLink
+    received: int
+    """Publications that the parent has received from the child, all of them stable."""
+    sent: int
+    """And sent to it."""
+    links: tuple[TopologyLink, ...]
+    """What lies behind it: who stands next to it, if it fails."""
+    advertisements: int
+    subscriptions: int
+    told: int
+
+
+@attrs.frozen(kw_only=True)
+class Adopted:
+    """The answer to `Adopt`: whether the child is the sender's now."""
+
+    move: int
+    node: NodeId
+    accepts: bool
+
+
+@attrs.frozen(kw_only=True)
+class Moved:
+    """A parent tells a child that it has another parent now."""
+
+    link: TopologyLink
+
+
+@attrs.frozen(kw_only=True)
+class Resume:
+    """The move is over, whatever came of it: new publications may be let in."""
+
+    move: int
 
 
 @attrs.frozen(kw_only=True)
@@ -451,6 +525,13 @@ Message = (
     | Summon
     | Present
     | Attach
+    | Pause
+    | Prepare
+    | Prepared
+    | Adopt
+    | Adopted
+    | Moved
+    | Resume
 )
 
 # The number is the first element on the wire; numbers are never used again for something else.
@@ -477,6 +558,13 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     20: Attach,
     21: Withdraw,
     22: Present,
+    23: Pause,
+    24: Prepare,
+    25: Prepared,
+    26: Adopt,
+    27: Adopted,
+    28: Moved,
+    29: Resume,
     30: Acknowledge,
     31: Defer,
     32: PlacesRequest,

@@ -58,12 +58,16 @@ class Below(_Neighbour):
     kind: NodeKind = NodeKind.CLIENT
     address: str = ""
     has_joined: bool = False
+    is_standby: bool = False
+    """Whether it only waits to take over, and gets nothing that nobody behind it has asked for."""
     sent: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     received: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     absent_since: float | None = None
     adopted_from: NodeId | None = None
     """The failed child in whose place it was adopted: what came by that child, and what comes from
     its orphans now, is one stream to those who must not change its order."""
+    came_from: NodeId | None = None
+    """The failed broker that was its parent, and that is given it back."""
     confirmed_before: int = 0
     """What it had confirmed when it was last looked at, for the detection of stalls."""
     stalled_since: float | None = None

@@ -345,7 +345,8 @@ class Publications:
         hops = index.hops_of(matching)
         below = self.neighbours.below
         if self.interests.policy == FLOODING:
-            down = [n for n in self.neighbours.children() if n.has_joined]
+            children = self.neighbours.children()
+            down = [n for n in children if n.has_joined and not n.is_standby]
             down += [below[hop] for hop in hops if hop in below and below[hop] not in down]
             climbs = parent is not None and source is not parent
         else:

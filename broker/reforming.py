@@ -15,7 +15,7 @@ knows. Then nothing under way is delivered that might be out of order: both side
 and what is left of the branch joins anew as a whole, wherever it can.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -149,7 +149,8 @@ class Reforming:
             else:
                 core.cut_off("the join point has failed")
         for child in core.neighbours.children():
-            if self._is_dead(child) and child.hop not in self._gaps:
+            is_news = self._is_dead(child) and child.hop not in self._gaps
+            if is_news and not core.moving.is_undecided(child.node):
                 self._open_gap(child)
         for gap in list(self._gaps.values()):
             self._close_gap_if_possible(gap)
@@ -194,6 +195,8 @@ class Reforming:
 
     def _seek_hub(self, parent: Above) -> None:
         core = self._core
+        if core.moving.on_parent_failed(parent):
+            return
         region = core.neighbourhood.failed_region(parent.node)
         hub = core.neighbourhood.hub(region) if len(region) <= core.delta else None
         if hub is None:
@@ -247,12 +250,18 @@ class Reforming:
         self._awaits_adoption = False
         self._sought = None
 
+    def seek_again(self) -> None:
+        """Somebody knows better who stands around the failed, and has told."""
+        self._sought = None
+        self.review()
+
     def attach(self, parent: Above) -> None:
         """A hub has answered and waits for everything that passed between the old parent and us."""
         core = self._core
         assert parent.link is not None
         self._awaits_adoption = True
         self._sought = None
+        core.take_over_if_first()
         core.neighbourhood.add(core.new_own_link(parent))
         advertisements, subscriptions = core.interests.claims_above()
         received, sent = core.publications.begin_anew_above(parent)
@@ -412,6 +421,8 @@ class Reforming:
         core = self._core
         if self._gaps.get(gap.dead.hop) is not gap:
             return  # it has been closed on the way
+        if core.moving.is_asking:
+            return  # nothing may be sent to those who take part
         region = self._region(gap)
         if len(region) > gap.size:
             gap.size = len(region)
@@ -439,6 +450,9 @@ class Reforming:
         dead = gap.dead
         del self._gaps[dead.hop]
         orphans = [gap.orphans[name] for name in sorted(gap.orphans)]
+        successions = list(self._successions(region, list(gap.orphans)))
+        for orphan in orphans:
+            orphan.neighbour.came_from = core.neighbourhood.parent_of(orphan.neighbour.node)
         core.take_out_of_tree(dead)
         for orphan in orphans:
             if isinstance(dead, Below):
@@ -446,6 +460,7 @@ class Reforming:
             core.take_into_tree(orphan.neighbour)
             assert orphan.attach is not None
             core.neighbourhood.add_all(orphan.attach.links)
+            core.note_standby(orphan.neighbour)
         core.neighbourhood.close(region)
         adoption = core.interests.adopt(dead, orphans)
         self.tell_neighbourhood(None)
@@ -475,6 +490,20 @@ class Reforming:
             for message in orphan.said:
                 core.hear(orphan.neighbour, message)
         self._answer_returning()
+        for standby, children in successions:
+            core.moving.want(standby, children)
+
+    def _successions(
+        self, region: list[NodeId], orphans: list[NodeId]
+    ) -> Iterator[tuple[NodeId, list[NodeId]]]:
+        """Who stood by for whom, and whom it is to have below it instead of the hub."""
+        known = self._core.neighbourhood
+        for failed in region:
+            line = known.standbys_of(failed)
+            standby = next((name for name in line if name in orphans), None)
+            children = [name for name in orphans if known.parent_of(name) == failed]
+            if standby is not None and self._core.node not in line and len(children) > 1:
+                yield standby, [name for name in children if name != standby]
 
     # --- telling others -------------------------------------------------------------------------
 

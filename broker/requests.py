@@ -4,7 +4,7 @@ What an operation does where it passes is `broker/interests.py` (advertisements,
 `broker/core.py` (joining, leaving); this module only sees that it is confirmed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.messages import (
@@ -93,6 +93,28 @@ class Requests:
             self._send_in_turn(neighbour, request)
         for pending in done:
             self._finish(pending, now)
+
+    def hand_over(
+        self,
+        children: Sequence[Neighbour],
+        taker: Neighbour,
+        targets: Callable[[Operation], Iterable[NodeId]],
+        now: float,
+    ) -> None:
+        """Children are behind another one from now on, by which they ask again what they asked."""
+        moved = [child.hop for child in children]
+        for hop in (taker.hop, *moved):
+            for pending in self._operations.excuse(hop, moved):
+                self._finish(pending, now)
+        for child in children:
+            self.redirect(child, targets, now)
+
+    def ask_too(
+        self, asked: Neighbour | None, targets: Callable[[Operation], Iterable[NodeId]]
+    ) -> None:
+        """Ask others, too, what a neighbour has been asked; they are absent, and will be told."""
+        if asked is not None:
+            self._operations.ask_too(asked.hop, targets)
 
     def forget(self, neighbour: Neighbour, now: float) -> None:
         """A neighbour is gone for good: nobody waits for it."""

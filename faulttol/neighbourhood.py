@@ -37,6 +37,8 @@ class TopologyLink:
     """Where the parent listens: for those who see it only at the end of this link."""
     moves: int = 0
     """How many parents this incarnation has had before this one."""
+    standby: int = 0
+    """A child that stands by for its parent takes over in this order, 1 first; 0 does not."""
 
     @property
     def is_root(self) -> bool:
@@ -99,8 +101,9 @@ class Neighbourhood:
         known = self._link_of_child.get(link.child)
         if known is not None and known.age >= link.age:
             return False
-        if self._buried.get(link.child, 0) >= link.incarnation:
-            return False
+        is_buried = self._buried.get(link.child, 0) >= link.incarnation
+        if is_buried and (known is None or known.incarnation != link.incarnation):
+            return False  # but if it is known still, it may have moved before it failed
         place = self.place_of(link.child)
         if place is not None and place.incarnation < link.incarnation and self._is_open(link.child):
             # Who stood around what it was has to be known until the tree does without that.
@@ -197,6 +200,20 @@ class Neighbourhood:
             and not (brokers_only and link.kind != "broker")
         )
 
+    def behind(self, neighbour: NodeId) -> tuple[TopologyLink, ...]:
+        """The links on the other side of a neighbour, as far as they are known."""
+        seen = {self.centre, neighbour}
+        queue = [neighbour]
+        for node in queue:
+            found = [other for other in self._adjacent.get(node, ()) if other not in seen]
+            seen.update(found)
+            queue.extend(found)
+        return tuple(
+            link
+            for link in self._link_of_child.values()
+            if link.child in queue and link.parent in queue
+        )
+
     def between_brokers(self) -> tuple[TopologyLink, ...]:
         """What a broker has to know again when it has been restarted."""
         return tuple(link for link in self._link_of_child.values() if link.kind == "broker")
@@ -264,11 +281,27 @@ class Neighbourhood:
             }
         )
 
+    def standbys_of(self, node: NodeId) -> list[NodeId]:
+        """Who stands by for a broker and has not failed, the first first."""
+        links = [
+            link
+            for link in self._link_of_child.values()
+            if link.standby and link.parent == node and not self.is_buried(link.child)
+        ]
+        return [link.child for link in sorted(links, key=lambda link: (link.standby, link.child))]
+
+    def around(self, region: list[NodeId]) -> tuple[TopologyLink, ...]:
+        """The links of a region, of its boundary and of this node, which may not stand there."""
+        nodes = [*region, *self.boundary(region), self.centre]
+        links = [self._link_of_child.get(node) for node in nodes]
+        return tuple(link for link in links if link is not None)
+
     def hub(self, region: list[NodeId]) -> NodeId | None:
         """Who takes the place of a region that has failed; None if nobody is known who could.
 
-        The parent of its topmost broker, or, if that was the root, the first broker by name of
-        those around it. Everybody around it knows all of them, and so they agree.
+        The parent of its topmost broker, or, if that was the root, its first standby or else the
+        first broker by name of those around it. Everybody around it knows all of them, and so they
+        agree.
         """
         node = region[0]
         while node in region:
@@ -276,8 +309,8 @@ class Neighbourhood:
             if link is None:
                 return None
             if link.is_root:
-                brokers = filter(self._is_broker, self.boundary(region))
-                return next(brokers, None)
+                brokers = [*self.standbys_of(node), *filter(self._is_broker, self.boundary(region))]
+                return next((broker for broker in brokers if broker not in region), None)
             node = link.parent
         return node if self.place_of(node) is not None else None
 

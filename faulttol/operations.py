@@ -9,7 +9,7 @@ An operation stays with a neighbour until that neighbour confirms it, so that af
 connection it can be sent again; installing one twice changes nothing.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
 import attrs
@@ -83,6 +83,13 @@ class Operations(Generic[Request]):
             if neighbour in pending.missing
         ]
 
+    def ask_too(self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]) -> None:
+        """Wait for others, too, wherever this neighbour is waited for."""
+        for pending in self._pending.values():
+            request = pending.missing.get(neighbour)
+            if request is not None:
+                pending.missing |= dict.fromkeys(targets(request), request)
+
     def redirect(
         self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]
     ) -> tuple[list[tuple[NodeId, Request]], list[Pending[Request]]]:
@@ -95,9 +102,24 @@ class Operations(Generic[Request]):
             request = pending.missing.get(neighbour)
             if request is not None:
                 for target in targets(request):
+                    if target == pending.source:
+                        continue  # it sees to that by itself
                     pending.missing[target] = request
                     to_send.append((target, request))
         return to_send, self.forget(neighbour)
+
+    def excuse(self, neighbour: NodeId, sources: Collection[NodeId]) -> list[Pending[Request]]:
+        """A neighbour is going to ask for what came from these, and need not confirm it any more.
+
+        Returns what was waiting for it alone.
+        """
+        concerned = [
+            operation
+            for operation, pending in self._pending.items()
+            if pending.source in sources and neighbour in pending.missing
+        ]
+        confirmed = [self.confirm(operation, neighbour) for operation in concerned]
+        return [pending for pending in confirmed if pending is not None]
 
     def forget(self, neighbour: NodeId) -> list[Pending[Request]]:
         """A neighbour is gone for good; returns what was waiting for it alone."""

@@ -151,7 +151,9 @@ class SshHost:
 
 def urls_as_addresses(configuration: Configuration) -> dict[str, str]:
     """Return where the brokers listen whose URL says so; all bad URLs are one error."""
-    brokers = [name for name in configuration.overlay.brokers if name in configuration.urls]
+    brokers = [
+        name for name in configuration.overlay.broker_processes if name in configuration.urls
+    ]
     problems = [
         f"broker {name}: found URL {quoted(configuration.urls[name])}, "
         "expected one like tcp://host:port/name"
@@ -201,7 +203,7 @@ def read_hosts(path: str, overlay: Overlay, *, ssh: str, plait: str) -> Mapping[
         raise ProblemsFoundError("\n".join(map(str, problems)))
     left = [site.name for site in overlay.sites if site.name not in by_site]
     by_site |= {name: hosts[number % len(hosts)] for number, name in enumerate(left)}
-    return {broker: by_site[overlay.site_of(broker).name] for broker in overlay.brokers}
+    return {broker: by_site[overlay.site_of(broker).name] for broker in overlay.broker_processes}
 
 
 def places(

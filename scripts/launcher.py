@@ -173,10 +173,10 @@ class RunningOverlay:
         """Return where a broker listens, `host:port`."""
         return self.processes[broker].address
 
-    def describe(self) -> dict[str, dict[str, object]]:
+    def describe(self, sites: Mapping[str, str]) -> dict[str, dict[str, object]]:
         """Return what somebody in another process needs to know of each broker."""
         return {
-            name: {"address": process.address, "pid": process.pid}
+            name: {"address": process.address, "pid": process.pid, "site": sites[name]}
             for name, process in self.processes.items()
         }
 

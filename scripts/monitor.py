@@ -19,7 +19,7 @@ from broker.messages import (
     Welcome,
 )
 from routing.ids import NodeId
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable
 
 ANSWER_TIMEOUT_S: Final = 5.0
 JOIN_POLL_S: Final = 0.01
@@ -128,5 +128,5 @@ def reason_of(error: OSError) -> str:
     if isinstance(cause, BaseExceptionGroup):
         cause = cause.exceptions[0]
     if isinstance(cause, ConnectionRefusedError) or isinstance(error, ConnectionRefusedError):
-        return "nobody listens there"
+        return NOBODY_LISTENS
     return str(cause or error)

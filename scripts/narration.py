@@ -135,7 +135,7 @@ class Narrator:
 
     def _say_status(self, report: StatusReport | Unreachable) -> None:
         if isinstance(report, Unreachable):
-            self._say(report.name, "unreachable", report.reason)
+            self._say(report.name, report.role, report.reason)
             return
         self._say(
             report["node"],

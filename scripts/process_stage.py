@@ -31,7 +31,7 @@ from scripts.monitor import survey
 from scripts.puppets import Counts, Puppet, connected
 from scripts.run_directory import LOG_FOLDER
 from scripts.stage import Faults
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.status_reports import HAS_CRASHED, StatusReport, Unreachable
 from topologies.overlay import Overlay
 
 SETTLE_TIMEOUT_S: Final = 60.0
@@ -248,7 +248,7 @@ class ProcessStage:
         silent = [
             Unreachable(name, processes[name].address, reason)
             for names, reason in (
-                (self.faults.crashed, "it has crashed"),
+                (self.faults.crashed, HAS_CRASHED),
                 (self.faults.frozen, "it is frozen"),
             )
             for name in names

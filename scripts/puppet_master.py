@@ -107,10 +107,8 @@ class PuppetMaster:
         if not isinstance(command, ProcessCommand):
             return ""
         process, faults = command.process, self._stage.faults
-        if process in self._overlay.standbys:
-            return f"{process} is a standby, and not started"
         match command:
-            case Recover() if process not in self._overlay.brokers:
+            case Recover() if process not in self._overlay.broker_processes:
                 return f"{process} is a client, and only brokers are started again"
             case Recover():
                 return "" if process in faults.crashed else f"{process} has not crashed"

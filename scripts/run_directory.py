@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from scripts.errors import BadInputError
 
@@ -36,12 +36,13 @@ def write_processes(directory: Path, processes: Mapping[str, Mapping[str, object
     (directory / PROCESSES_NAME).write_text(f"{text}\n", encoding="utf-8")
 
 
-def broker_addresses(directory: Path) -> list[str]:
-    """Return where the brokers of a run listen."""
+def processes(directory: Path) -> dict[str, dict[str, Any]]:
+    """Return what is known of the brokers of a run: address, process id and site, by name."""
     try:
         text = (directory / PROCESSES_NAME).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BadInputError(
             f"{directory} has no {PROCESSES_NAME}: the directory of a run that goes on expected"
         ) from None
-    return [process["address"] for process in json.loads(text).values()]
+    found: dict[str, dict[str, Any]] = json.loads(text)
+    return found

@@ -109,11 +109,12 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
 
         plans = _broker_plans(plan, run_id)
         async with launch(plans, log_directory=logs, tell=tell, note=note) as brokers:
-            write_processes(plan.directory, brokers.describe())
+            sites = {name: overlay.site_of(name).name for name in overlay.broker_processes}
+            write_processes(plan.directory, brokers.describe(sites))
             place = HistoryPlace(directory=plan.directory, run_id=run_id, note=note)
             async with open_stage(overlay, brokers, place, tell) as stage:
                 await perform(PuppetMaster(stage, overlay, seed=plan.seed, tell=tell))
-        for broker in overlay.brokers:
+        for broker in overlay.broker_processes:
             note("stopped", broker)
         for host in dict.fromkeys(plan.hosts.values()):
             host.fetch(plan.directory, run_id)
@@ -126,12 +127,12 @@ def _broker_plans(plan: RunPlan, run_id: str) -> list[BrokerPlan]:
     return [
         BrokerPlan(
             name=broker,
-            parent=overlay.parent_of(broker),
+            parent=overlay.join_point_of(broker),
             arguments=tuple(_broker_arguments(plan, run_id, broker)),
             listen=plan.addresses.get(broker, ""),
             host=plan.hosts.get(broker, ThisHost()),
         )
-        for broker in overlay.brokers
+        for broker in overlay.broker_processes
     ]
 
 
@@ -146,6 +147,7 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
         yield from ("--heartbeat-interval", str(heartbeat.interval_ms))
         yield from ("--heartbeat-timeout", str(heartbeat.timeout_ms))
     yield from ("--run-dir", str(directory), "--run-id", run_id)
+    yield from ("--standby", str(configuration.overlay.rank_of(broker)))
     yield from ("--state", str(state_file(directory, broker)))
     if configuration.logging_level is LoggingLevel.FULL:
         yield from ("--events-file", str(directory / f"{EVENTS_NAME}{host.suffix}"))
@@ -196,5 +198,5 @@ def run_simulated(plan: RunPlan) -> Report:
 
 
 def _describe_topology(overlay: Overlay) -> dict[str, str | None]:
-    """Return the tree as a manifest has it: each broker with its parent."""
-    return {broker: overlay.parent_of(broker) for broker in overlay.brokers}
+    """Return the tree as a manifest has it: each broker with where it joined."""
+    return {broker: overlay.join_point_of(broker) for broker in overlay.broker_processes}

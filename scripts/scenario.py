@@ -34,13 +34,7 @@ class Scenario:
     @property
     def warnings(self) -> list[str]:
         """Everything odd that keeps nobody from going on."""
-        warnings = [*map(str, self.configuration.warnings), *map(str, self.script.warnings)]
-        if standbys := self.configuration.overlay.standbys:
-            warnings.append(
-                f"{self.name}: standbys are not implemented yet, and not started: "
-                f"{', '.join(standbys)}"
-            )
-        return warnings
+        return [*map(str, self.configuration.warnings), *map(str, self.script.warnings)]
 
 
 def load_scenario(

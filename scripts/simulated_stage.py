@@ -89,7 +89,7 @@ class SimulatedStage:
         self._puppets: dict[str, _Puppet] = {}
         self._lost: set[str] = set()
         overlay = configuration.overlay
-        for broker in overlay.brokers:
+        for broker in overlay.broker_processes:
             self._add_broker(broker)
         self._wait_until(lambda: all(broker.is_ready for broker in self._brokers()))
         for name in overlay.publishers + overlay.subscribers:
@@ -100,11 +100,12 @@ class SimulatedStage:
 
     def _brokers(self) -> Iterator[Node]:
         """Yield the present life of every broker: one that the others gave up begins another."""
-        for name in self._configuration.overlay.brokers:
+        for name in self._configuration.overlay.broker_processes:
             yield self._world.nodes[NodeId(name)]
 
     def _add_broker(self, name: str) -> None:
-        parent = self._configuration.overlay.parent_of(name)
+        overlay = self._configuration.overlay
+        parent = overlay.join_point_of(name)
         self._world.add_broker(
             NodeId(name),
             None if parent is None else NodeId(parent),
@@ -112,6 +113,7 @@ class SimulatedStage:
             policy=self._configuration.routing_policy.value,
             delta=self._delta,
             detection=self._configuration.detection.value,
+            standby=overlay.rank_of(name),
         )
 
     def _add_client(self, name: str, brokers: Iterable[str]) -> _Puppet:

@@ -1,11 +1,15 @@
 """What brokers say about themselves, or that they say nothing."""
 
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 StatusReport = dict[str, Any]
 """What `BrokerCore.status` returns."""
+
+
+NOBODY_LISTENS: Final = "nobody listens there"
+HAS_CRASHED: Final = "it has crashed"
 
 
 @attrs.frozen
@@ -15,3 +19,20 @@ class Unreachable:
     name: str
     address: str
     reason: str
+
+    @property
+    def role(self) -> str:
+        """Whether there is no such process, or one that may only be slow."""
+        return "dead" if self.reason in (NOBODY_LISTENS, HAS_CRASHED) else "suspected"
+
+
+def name_of(report: StatusReport | Unreachable) -> str:
+    """Which broker it is about."""
+    return report.name if isinstance(report, Unreachable) else str(report["node"])
+
+
+def role_of(report: StatusReport | Unreachable) -> str:
+    """What a broker is to its site: active, standby, suspected or dead."""
+    if isinstance(report, Unreachable):
+        return report.role
+    return "standby" if report["standby"] else "active"

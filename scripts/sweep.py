@@ -40,6 +40,10 @@ class SweepPlan:
             words.append(f"--crashes {self.workload.crashes}")
         if self.workload.recoveries:
             words.append(f"--recoveries {self.workload.recoveries}")
+        if self.workload.moves:
+            words.append(f"--moves {self.workload.moves}")
+        if self.workload.standbys:
+            words.append(f"--standbys {self.workload.standbys}")
         if not self.workload.is_limited:
             words.append("--beyond")
         return " ".join([*words, "--trace"])

@@ -95,6 +95,11 @@ class Overlay:
         return tuple(standby for site in self.sites for standby in site.standbys)
 
     @cached_property
+    def broker_processes(self) -> tuple[str, ...]:
+        """Every broker, each followed by its standbys, parents first."""
+        return tuple(broker for site in self.sites for broker in site.brokers)
+
+    @cached_property
     def publishers(self) -> tuple[str, ...]:
         """Every publisher, in the order of the sites."""
         return tuple(publisher for site in self.sites for publisher in site.publishers)
@@ -130,6 +135,15 @@ class Overlay:
     def parent_of(self, broker: str) -> str | None:
         """Return the broker that `broker` joined at; None for the root."""
         return self._parents[broker]
+
+    def join_point_of(self, process: str) -> str | None:
+        """Return where a broker or a standby joins; None for the root."""
+        site = self.site_of(process)
+        return self._parents[process] if process == site.broker else site.broker
+
+    def rank_of(self, process: str) -> int:
+        """Return when a standby takes over: 1 is the first to; 0 is the broker in charge."""
+        return self.site_of(process).brokers.index(process)
 
     def children_of(self, broker: str) -> tuple[str, ...]:
         """Return the brokers that joined at `broker`."""

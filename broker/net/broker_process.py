@@ -53,6 +53,8 @@ class BrokerSettings:
     policy: str = "filter"
     delta: int = 1
     detection: str = FAST
+    standby: int = 0
+    """When it takes over from the broker at its join point, see `BrokerCore`; 0 is never."""
     metrics: str | None = None
     """Where to answer HTTP requests for `/metrics` and `/status`."""
     state: Path | None = None
@@ -164,6 +166,7 @@ class _Broker:
             policy=settings.policy,
             delta=settings.delta,
             detection=settings.detection,
+            standby=settings.standby,
             limits=settings.limits,
         )
         # While the links between brokers cannot keep up, clients have to wait: nothing that has

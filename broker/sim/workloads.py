@@ -42,6 +42,10 @@ class Workload:
     """Brokers that are killed, at most; never more than δ before the tree is whole again."""
     recoveries: int = 0
     """Of these, those that are started again, at most."""
+    standbys: int = 0
+    """Brokers for which another one stands by, at most."""
+    moves: int = 0
+    """Times that a broker hands children over to another child, at most."""
     is_limited: bool = True
     """Whether no more than δ brokers fail before the tree is whole again."""
     duration_s: float = 0.6
@@ -233,6 +237,9 @@ class RandomRun:
                 NodeId(name),
                 settings,
             )
+        sites = self.overlay.brokers
+        for name in self.random.sample(sites, min(workload.standbys, len(sites))):
+            world.at(0.01 + duration / 8 * self.random.random(), self._stand_by, name, settings)
         cast: list[tuple[str, type[_Actor]]] = [
             *((f"p{number}", _Publisher) for number in range(workload.publishers)),
             *((f"s{number}", _Subscriber) for number in range(workload.subscribers)),
@@ -244,6 +251,9 @@ class RandomRun:
             world.at(self.random.uniform(0, 2 * duration), self._break)
         if self.random.random() < workload.absences:
             world.at(self.random.uniform(0, 2 * duration), self._send_away)
+
+        for _ in range(self.random.randint(min(1, workload.moves), workload.moves)):
+            world.at(self.random.uniform(0.02, 1.5 * duration), self._move)
 
         for _ in range(self.random.randint(min(1, workload.crashes), workload.crashes)):
             world.at(self.random.uniform(0.02, 1.5 * duration), self._crash)
@@ -260,6 +270,16 @@ class RandomRun:
         parent = NodeId(join) if join is not None else None
         self.world.add_broker(name, parent, fallbacks=others, **settings)
 
+    def _stand_by(self, name: str, settings: dict[str, Any]) -> None:
+        """Start a standby as soon as the broker is there for which it stands by."""
+        if NodeId(name) not in self.world.nodes:
+            self.world.after(0.05, self._stand_by, name, settings)
+        else:
+            others = [NodeId(broker) for broker in self.overlay.brokers if broker != name]
+            self.world.add_broker(
+                NodeId(f"{name}-2"), NodeId(name), fallbacks=others, standby=1, **settings
+            )
+
     def _start(self, name: NodeId, actor: type[_Actor], broker: NodeId) -> None:
         if broker not in self.world.nodes:
             self.world.after(0.05, self._start, name, actor, broker)
@@ -273,6 +293,24 @@ class RandomRun:
         links = self.world.links()
         if links:
             self.world.break_link(*self.random.choice(links))
+
+    def _move(self) -> None:
+        """Let a broker hand some of its children over to another one, if there is any."""
+        givers = [
+            node
+            for node in self.brokers_alive()
+            if isinstance(node.core, BrokerCore)
+            and node.core.neighbours.children()
+            and len(node.core.neighbours.below) > 1
+        ]
+        if not givers:
+            return
+        giver = self.random.choice(givers)
+        assert isinstance(giver.core, BrokerCore)
+        taker = self.random.choice(giver.core.neighbours.children()).node
+        others = [name for name in giver.core.neighbours.below if name != taker]
+        children = self.random.sample(others, self.random.randint(1, len(others)))
+        self.world.move(giver.name, taker, *children)
 
     def _crash(self) -> None:
         """Kill a broker, unless that would be one too many at a time."""

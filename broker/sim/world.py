@@ -155,6 +155,7 @@ class World:
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
+        standby: int = 0,
     ) -> Node:
         """Start a broker; its address is its name."""
         core = BrokerCore(
@@ -168,6 +169,7 @@ class World:
             policy=policy,
             delta=delta,
             detection=detection,
+            standby=standby,
             limits=self.limits,
         )
         node = self._add(name, core, incarnation)
@@ -222,6 +224,14 @@ class World:
         """Carry out what calls to a client's core have asked for."""
         assert isinstance(node.core, ClientCore)
         self._carry_out(node, node.core.take_effects())
+
+    def move(self, giver: NodeId, taker: NodeId, *children: NodeId) -> bool:
+        """Ask a broker to hand children over to another child; returns whether it tries."""
+        node = self.nodes[giver]
+        assert isinstance(node.core, BrokerCore)
+        begun, effects = node.core.move(self.now, taker, children)
+        self._carry_out(node, effects)
+        return begun
 
     def stop(self, node: Node) -> None:
         """Ask a node to finish and stop, as SIGTERM does."""

@@ -92,6 +92,12 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     help="Of the root: whoever is silent for so long has failed. Who joins takes it from there.",
 )
 @click.option(
+    "--standby",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Only wait until the broker at the join point fails; 1 is the first to take over.",
+)
+@click.option(
     "--metrics",
     type=AddressType(listens=True),
     help="Answer HTTP there: /metrics, /status.",
@@ -148,6 +154,7 @@ def command(
     detection: str,
     interval_ms: int,
     timeout_ms: int,
+    standby: int,
     metrics: str | None,
     address: str | None,
     allow_remote: bool,
@@ -185,6 +192,7 @@ def command(
         policy=policy,
         delta=delta,
         detection=detection,
+        standby=standby,
         metrics=metrics,
         state=state,
         run_dir=run_dir,

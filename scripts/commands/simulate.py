@@ -55,6 +55,18 @@ from scripts.verdict import print_verdict, raise_if_violated
     help="Of these, how many are started again, at most.",
 )
 @click.option(
+    "--moves",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Times that a broker hands children over to another one, at most.",
+)
+@click.option(
+    "--standbys",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Brokers for which another one stands by, at most.",
+)
+@click.option(
     "--beyond", is_flag=True, help="Let more than δ fail at a time: only safety is promised then."
 )
 @click.option(
@@ -77,6 +89,8 @@ def command(
     detection: str,
     crashes: int,
     recoveries: int,
+    moves: int,
+    standbys: int,
     beyond: bool,
     out: Path | None,
     jobs: int,
@@ -98,7 +112,13 @@ def command(
             raise click.UsageError(
                 f"Under {ordering} no crash is survived: only safety can be checked, with --beyond."
             )
-    workload = Workload(crashes=crashes, recoveries=recoveries, is_limited=not beyond)
+    workload = Workload(
+        crashes=crashes,
+        recoveries=recoveries,
+        moves=moves,
+        standbys=standbys,
+        is_limited=not beyond,
+    )
     plan = SweepPlan(
         ordering=ordering, delta=delta, detection=detection, workload=workload, out=out
     )

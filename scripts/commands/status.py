@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +14,12 @@ from scripts.async_entry import run_async
 from scripts.errors import EnvironmentFailedError
 from scripts.monitor import survey
 from scripts.options import AddressType, examples, json_option
-from scripts.run_directory import broker_addresses
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.run_directory import processes
+from scripts.status_reports import StatusReport, Unreachable, name_of, role_of
 from scripts.tables import print_table
 
 COLUMNS: Final = (
-    *("broker", "state", "address", "parent", "children", "clients"),
+    *("broker", "role", "state", "address", "parent", "children", "clients"),
     *("subs", "ads", "pending", "unstable", "held"),
 )
 
@@ -43,7 +43,11 @@ COLUMNS: Final = (
 def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -> None:
     """Every broker of an overlay: state, neighbours, queues, what it holds.
 
-    One broker is enough: the others are found through its neighbours.
+    One broker is enough: the others are found through its neighbours. With `--run`, sites are
+    named, and those who have died as well.
+
+    Roles: `active`, or `standby` for the broker that is its parent; `suspected` is one that does
+    not answer, `dead` one of which there is no process.
 
     Columns: `subs` and `ads` are the subscriptions and advertisements it knows, `pending` those
     that wait for confirmations, `unstable` the publications that it keeps until everybody who is
@@ -52,18 +56,30 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
     """
     if bool(brokers) == bool(run_directory):
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
-    addresses = broker_addresses(run_directory) if run_directory else brokers
-    reports = run_async(survey, addresses)
+    known = processes(run_directory) if run_directory else {}
+    reports = run_async(survey, [one["address"] for one in known.values()] or brokers)
+    named = {one["address"]: name for name, one in known.items()}
+    reports = [
+        attrs.evolve(report, name=named.get(report.address, report.name))
+        if isinstance(report, Unreachable)
+        else report
+        for report in reports
+    ]
+    sites = {name: one["site"] for name, one in known.items()}
     silent = [report for report in reports if isinstance(report, Unreachable)]
     who = ", ".join(f"{one.address} ({one.reason})" for one in silent)
     if len(silent) == len(reports):
         raise EnvironmentFailedError(f"no broker answers: {who}")
     if as_json:
         click.echo(
-            json.dumps([_as_json(report) for report in reports], ensure_ascii=False, indent=2)
+            json.dumps(
+                [_as_json(report, sites) for report in reports], ensure_ascii=False, indent=2
+            )
         )
     else:
-        print_table(COLUMNS, [_row(report) for report in reports])
+        reports = sorted(reports, key=lambda report: sites.get(name_of(report), ""))
+        rows = [[*_site_column(report, sites), *_row(report)] for report in reports]
+        print_table((*(["site"] if sites else []), *COLUMNS), rows)
         for report in reports:
             if not isinstance(report, Unreachable):
                 for line in _held_lines(report):
@@ -72,10 +88,18 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
         raise EnvironmentFailedError(f"not every broker answers: {who}")
 
 
-def _as_json(report: StatusReport | Unreachable) -> StatusReport:
+def _as_json(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> StatusReport:
+    place = {"role": role_of(report)}
+    if name_of(report) in sites:
+        place["site"] = sites[name_of(report)]
     if isinstance(report, Unreachable):
-        return {"node": report.name, "state": "unreachable", **attrs.asdict(report)}
-    return report
+        about = attrs.asdict(report)
+        return {"node": report.name, "state": "unreachable", **place, **about}
+    return {**report, **place}
+
+
+def _site_column(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> list[object]:
+    return [sites.get(name_of(report), "?")] if sites else []
 
 
 def _held_lines(report: StatusReport) -> Iterator[str]:
@@ -87,11 +111,12 @@ def _held_lines(report: StatusReport) -> Iterator[str]:
 
 def _row(report: StatusReport | Unreachable) -> list[object]:
     if isinstance(report, Unreachable):
-        return [report.name, "unreachable", report.address, *["?"] * 8]
+        return [report.name, report.role, "unreachable", report.address, *["?"] * 8]
     roles = Counter(neighbour["role"] for neighbour in report["neighbours"])
     parents = [one["name"] for one in report["neighbours"] if one["role"] == "parent"]
     return [
         report["node"],
+        role_of(report),
         report["state"],
         report["address"],
         parents[0] if parents else "-",

@@ -254,7 +254,7 @@ def test_a_field_over_its_limit_is_refused_with_both_figures(message: Message, r
             "Neighbourhood.links: 4 fields of TopologyLink, expected",
         ),
         (
-            [9, [["c", "p", "broker", "1", "", 1, "", 0]], []],
+            [9, [["c", "p", "broker", "1", "", 1, "", 0, 0]], []],
             "Neighbourhood.links.incarnation: found str",
         ),
     ],

@@ -11,6 +11,8 @@ from broker.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Acknowledge,
+    Adopt,
+    Adopted,
     Advertise,
     Attach,
     Confirm,
@@ -22,17 +24,22 @@ from broker.messages import (
     Join,
     Leave,
     Message,
+    Moved,
     Neighbourhood,
     NodeKind,
+    Pause,
     Place,
     Placed,
     PlacesReply,
     PlacesRequest,
+    Prepare,
+    Prepared,
     Present,
     Progress,
     Publish,
     RefusalCode,
     Refuse,
+    Resume,
     Settled,
     StatusReply,
     StatusRequest,
@@ -84,6 +91,7 @@ def join(child: NodeId, parent: str, kind: str, distance: int) -> Join:
     return Join(operation=OPERATION, link=link, distance=distance)
 
 
+MOVED = join(NodeId("other"), "peer", "broker", 1).link
 SAMPLES: tuple[Message, ...] = (
     hello(NodeKind.CLIENT),
     welcome(),
@@ -125,6 +133,15 @@ SAMPLES: tuple[Message, ...] = (
     Present(node=PEER, incarnation=1),
     Attach(advertisements=0, subscriptions=0, received=0, sent=0, links=(), seen=(), stable=()),
     Withdraw(operation=OPERATION, client=NodeId("other")),
+    Pause(move=1),
+    Prepare(move=1, link=MOVED),
+    Prepared(move=1, accepts=True),
+    Adopt(
+        move=1, link=MOVED, received=0, sent=0, links=(), advertisements=0, subscriptions=0, told=0
+    ),
+    Adopted(move=1, node=PEER, accepts=True),
+    Moved(link=MOVED),
+    Resume(move=1),
 )
 
 

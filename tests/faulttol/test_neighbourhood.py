@@ -193,6 +193,39 @@ def test_the_hub_is_the_parent_of_the_topmost() -> None:
     assert known.hub([NodeId("b"), NodeId("m")]) == "r"
 
 
+def test_a_standby_of_a_root_is_the_hub_before_anybody_else() -> None:
+    known = a_tree("m", delta=2)
+    for name, rank in (("x", 2), ("z", 1)):
+        known.add(attrs.evolve(link(name, "r"), standby=rank))
+
+    assert known.standbys_of(NodeId("r")) == ["z", "x"]
+    assert known.hub(region(known, "r")) == "z"
+    assert known.hub(region(known, "r", "z")) == "x"
+
+
+def test_a_broker_that_moved_before_it_failed_stood_where_it_had_moved() -> None:
+    known = a_tree("m")
+    known.bury(Life(NodeId("b"), 1))
+    known.add(link("b", "c", moves=1))
+
+    assert known.hub(region(known, "b")) == "c"
+    assert not known.add(link("b", "m", incarnation=1, moves=0))
+
+
+def test_behind_a_neighbour_is_all_that_is_reached_by_it() -> None:
+    known = a_tree("m")
+
+    assert [link.child for link in known.behind(NodeId("b"))] == ["d", "client"]
+    assert known.behind(NodeId("c")) == ()
+
+
+def test_around_a_region_are_its_links_and_those_of_its_boundary() -> None:
+    known = a_tree("r", delta=2)
+
+    around = {link.child for link in known.around(region(known, "b"))}
+    assert around == {"b", "m", "d", "client", "r"}
+
+
 def test_the_hub_in_the_place_of_a_root_is_the_first_broker_by_name() -> None:
     known = Neighbourhood(NodeId("c"), delta=1)
     known.add(link("r", "r"))

@@ -233,10 +233,10 @@ def test_status_walks_the_overlay(broker: RunningBroker) -> None:
         other.terminate()
         other.communicate(timeout=PATIENCE_S)
 
-    assert [line.split()[:2] for line in table.stdout.splitlines()] == [
-        ["broker", "state"],
-        ["b2", "operational"],
-        ["b1", "operational"],
+    assert [line.split()[:3] for line in table.stdout.splitlines()] == [
+        ["broker", "role", "state"],
+        ["b2", "active", "operational"],
+        ["b1", "active", "operational"],
     ]
     assert [report["node"] for report in reports] == ["b2", "b1"]
 

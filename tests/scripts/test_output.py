@@ -93,7 +93,7 @@ def test_a_narrator_tells_who_did_what_when(capsys: pytest.CaptureFixture[str]) 
         "1.25 s b1 ready the root, listens on 127.0.0.1:4000, process 4711",
         "1.25 s alice subscribed price > 3",
         "1.25 s nyse published #1 symbol=IBM price=4.12346",
-        "1.25 s b2 unreachable nobody listens there",
+        "1.25 s b2 dead nobody listens there",
     ]
 
 

@@ -32,10 +32,10 @@ def test_a_violation_is_printed_and_ends_with_1(
 
 def test_what_is_odd_is_a_warning_and_runs(tmp_path: Path) -> None:
     (tmp_path / "x.conf").write_text(
-        "Site s Parent none\nProcess b1 Is broker On s\nProcess b2 Is broker On s\nWait 1\n"
+        "Site s Parent none\nProcess b Is broker On s\nOrdering NO\nOrdering FIFO\n"
     )
     arguments = ["run", f"{tmp_path / 'x.conf'}", "--simulate", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(cli, arguments)
 
     assert result.exit_code == 0
-    assert "x.conf: standbys are not implemented yet, and not started: b2\n" in result.output
+    assert "x.conf:4:10: repeated setting: ordering is set once more" in result.output

@@ -1,11 +1,17 @@
 """`plait status` on what real brokers say, without processes: held publications are explained."""
 
+import json
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
 import scripts.commands.status
 from broker.limits import Limits
+from routing.ids import NodeId
 from scripts.main import cli
+from scripts.run_directory import write_processes
+from scripts.status_reports import NOBODY_LISTENS, Unreachable
 from tests.conversation import LINK_DELAY_S, Conversation
 
 
@@ -37,3 +43,34 @@ def test_what_is_held_is_explained_below_the_table() -> None:
         "b2 holds p:2 until b1 has settled it and behind p:1 (same publisher), 0.0 ms so far",
         "b2 holds 1 more",
     ]
+
+
+def test_of_a_run_every_broker_has_a_site_and_a_role(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    overlay = Conversation()
+    overlay.brokers("b1")
+    overlay.world.add_broker(NodeId("b2"), NodeId("b1"), standby=1)
+    overlay.settle()
+    reports = [
+        *(overlay.broker(name).status() for name in ("b1", "b2")),
+        Unreachable("", "there:3", NOBODY_LISTENS),
+        Unreachable("", "there:4", "no answer within 5 s"),
+    ]
+    monkeypatch.setattr(scripts.commands.status, "run_async", lambda *_: reports)
+    sites = {"b1": "here", "b2": "here", "b3": "there", "b4": "there"}
+    addresses = {name: f"there:{name[1]}" for name in sites}
+    about = {name: {"address": addresses[name], "pid": 1, "site": sites[name]} for name in sites}
+    write_processes(tmp_path, about)
+    arguments = ["status", "--run", str(tmp_path)]
+
+    lines = CliRunner().invoke(cli, arguments).output.splitlines()
+    assert [line.split()[:3] for line in lines[1:5]] == [
+        ["here", "b1", "active"],
+        ["here", "b2", "standby"],
+        ["there", "b3", "dead"],
+        ["there", "b4", "suspected"],
+    ]
+
+    found = json.loads(CliRunner().invoke(cli, [*arguments, "--json"]).stdout)
+    assert [(one["node"], one["role"], one["site"]) for one in found][2] == ("b3", "dead", "there")

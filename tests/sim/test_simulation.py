@@ -209,3 +209,24 @@ def test_the_crashes_of_a_workload_happen() -> None:
     kinds = {record["kind"] for record in run.records}
 
     assert {"crashed", "suspected", "reformed"} <= kinds
+
+
+def test_moves_cost_nothing_with_crashes_and_without() -> None:
+    for workload in (Workload(moves=3), Workload(moves=2, crashes=1)):
+        runs = [simulate(seed, delta=1, workload=workload) for seed in range(40)]
+
+        assert [run.failures for run in runs] == [[]] * 40
+
+
+def test_the_moves_of_a_workload_happen() -> None:
+    run = simulate(1, workload=Workload(moves=3), is_traced=True)
+
+    assert any(" info moved " in line for line in run.trace)
+
+
+def test_standbys_take_over_and_nothing_is_lost() -> None:
+    workload = Workload(standbys=7, crashes=1)
+    runs = [simulate(seed, delta=1, workload=workload, is_traced=True) for seed in range(25)]
+
+    assert [run.failures for run in runs] == [[]] * 25
+    assert any("takes over" in line for run in runs for line in run.trace)

@@ -40,6 +40,15 @@ def test_clients_and_standbys_belong_to_the_broker_in_charge_of_their_site() -> 
     )
 
 
+def test_standbys_join_at_the_broker_of_their_site_and_line_up_behind_it() -> None:
+    assert WORLD.broker_processes == ("ny1", "ny2", "lon", "tok", "zur")
+    assert [WORLD.join_point_of(name) for name in WORLD.broker_processes] == [
+        *(None, "ny1"),
+        *("ny1", "ny1", "lon"),
+    ]
+    assert [WORLD.rank_of(name) for name in WORLD.broker_processes] == [0, 1, 0, 0, 0]
+
+
 def test_distances_count_links_nearest_broker_first() -> None:
     assert list(WORLD.distances_from("zur").items()) == [
         ("zur", 0),

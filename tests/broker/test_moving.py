@@ -1,0 +1,214 @@
+r"""Planned moves: whatever is under way, whoever fails, nothing is lost, doubled or out of order.
+
+Each link takes a millisecond. The overlay, in which p moves c and two clients behind t:
+
+    a - p - c - c1
+         \- t - t1
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker.client_core import ClientState
+from routing.ids import NodeId
+from tests.conversation import Client, Conversation
+
+MS = 0.001
+AT_ANY_TIME = [*range(0, 12, 2), *range(12, 60, 12), *range(60, 80, 2), 100]
+"""When something fails, in milliseconds: from the beginning of a move until after its end."""
+BROKERS = ("a", "p", "t", "c", "t1", "c1")
+
+
+class Scene:
+    """A subscriber and a publisher at every broker, all of whom want all there is."""
+
+    def __init__(self, *, ordering: str = "pairwise") -> None:
+        self.overlay = overlay = Conversation(ordering=ordering)
+        overlay.brokers("a", p="a", t="p", c="p", t1="t", c1="c")
+        self.publishers = [overlay.client(f"p-{name}", at=name) for name in BROKERS]
+        self.subscribers = [overlay.client(f"s-{name}", at=name) for name in BROKERS]
+        for publisher in self.publishers:
+            publisher.advertises("TRUE")
+        for subscriber in self.subscribers:
+            subscriber.subscribes("TRUE")
+        overlay.settle()
+
+    def begin(self) -> bool:
+        """Move a broker and two clients, in the middle of the traffic."""
+        self.publish()
+        children = (NodeId("c"), NodeId("p-p"), NodeId("s-p"))
+        return self.overlay.world.move(NodeId("p"), NodeId("t"), *children)
+
+    def publish(self) -> None:
+        for number, publisher in enumerate(self.publishers):
+            if publisher.core.state is ClientState.READY:
+                publisher.publishes(x=number)
+
+    def carry_on(self, ms: float) -> None:
+        """Let time pass, in which everybody goes on publishing."""
+        self.overlay.settle(ms / 2 * MS)
+        self.publish()
+        self.overlay.settle(ms / 2 * MS)
+
+    def troubles(self) -> list[str]:
+        """What is wrong in the end, when everybody has published once more."""
+        self.overlay.settle(5)
+        self.publish()
+        self.overlay.settle(5)
+        found = self.overlay.troubles(self.overlay.broker("t").publications.ordering.name)
+        counts = {len(subscriber.received) for subscriber in self.subscribers}
+        return found if len(counts) == 1 else [*found, f"received {counts}"]
+
+
+def scenes() -> Iterator[tuple[Scene, Conversation]]:
+    """Scenes at any moment of a move."""
+    for ms in AT_ANY_TIME:
+        scene = Scene()
+        assert scene.begin()
+        scene.carry_on(ms + 0.5)
+        yield scene, scene.overlay
+
+
+@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+def test_a_move_in_the_middle_of_the_traffic_is_not_noticed(ordering: str) -> None:
+    scene = Scene(ordering=ordering)
+    assert scene.begin()
+    for _ in range(40):
+        scene.carry_on(5)
+
+    assert scene.overlay.parent_of("c") == "t"
+    assert scene.overlay.broker("p").moving.completed == 3
+    clients = [scene.publishers[1].core, scene.subscribers[1].core]
+    assert [client.broker for client in clients] == ["t", "t"]
+    assert scene.troubles() == []
+
+
+def test_what_was_moved_is_a_child_as_any_other_when_the_taker_fails_later() -> None:
+    scene = Scene()
+    assert scene.begin()
+    scene.overlay.settle(5)
+    scene.publish()
+    scene.overlay.settle(2 * MS)
+    scene.overlay.crashes("t")
+    scene.overlay.settle(5)
+
+    assert {scene.overlay.parent_of(name) for name in ("c", "t1")} == {"p"}
+    assert scene.troubles() == []
+
+
+@pytest.mark.parametrize("victim", ["a", "p", "t", "c", "t1", "c1"])
+def test_a_crash_at_any_time_of_a_move_loses_nothing_and_leaves_nothing(victim: str) -> None:
+    for scene, overlay in scenes():
+        overlay.crashes(victim)
+        scene.carry_on(20)
+
+        assert scene.troubles() == []
+
+
+@pytest.mark.parametrize("pair", [("p", "t"), ("p", "c"), ("p", "s-p"), ("a", "p"), ("t", "t1")])
+def test_a_connection_that_is_lost_at_any_time_of_a_move_is_made_again(
+    pair: tuple[str, str],
+) -> None:
+    for scene, overlay in scenes():
+        overlay.world.break_link(NodeId(pair[0]), NodeId(pair[1]))
+        scene.carry_on(20)
+
+        assert scene.troubles() == []
+
+
+def test_operations_under_way_are_answered() -> None:
+    for ms in AT_ANY_TIME:
+        scene = Scene()
+        overlay = scene.overlay
+        assert scene.begin()
+        overlay.settle(ms * MS)
+        asking = [scene.subscribers[BROKERS.index(name)] for name in ("a", "p", "t", "c1")]
+        for client in asking:
+            _ask_for_more(client)
+        overlay.settle(5)
+
+        assert [len(client.answered) for client in asking] == [4] * 4
+        assert scene.troubles() == []
+
+
+def _ask_for_more(client: Client) -> None:
+    client.unsubscribes(client.subscribes("x > 100"))
+    client.advertises("x > 100")
+
+
+def test_while_others_are_slow_nothing_is_moved_and_everything_flows_again() -> None:
+    scene = Scene()
+    scene.overlay.freezes("s-a")
+    assert scene.begin()
+    scene.overlay.settle(3)
+
+    assert scene.overlay.parent_of("c") == "p"
+    scene.overlay.goes_on("s-a")
+    assert scene.troubles() == []
+
+
+def test_a_move_that_makes_no_sense_is_not_begun() -> None:
+    scene = Scene()
+    world = scene.overlay.world
+
+    assert not world.move(NodeId("p"), NodeId("t"), NodeId("t"))
+    assert not world.move(NodeId("p"), NodeId("s-p"), NodeId("c"))
+    assert not world.move(NodeId("p"), NodeId("t"), NodeId("c1"))
+    assert not world.move(NodeId("p"), NodeId("t"))
+
+
+def test_a_taker_that_has_not_joined_yet_when_the_giver_fails_has_nobody() -> None:
+    begun = 0
+    for ms in (3.6, 4.1, 4.6, 5.1):
+        scene = Scene()
+        overlay = scene.overlay
+        overlay.world.add_broker(NodeId("late"), NodeId("p"))  # it knows nobody else
+        overlay.settle(ms * MS)
+        children = (NodeId("c"), NodeId("p-p"), NodeId("s-p"))
+        begun += overlay.world.move(NodeId("p"), NodeId("late"), *children)
+        overlay.settle(0.6 * MS)
+        overlay.crashes("p")
+        overlay.settle(10)
+
+        assert overlay.parent_of("c") == scene.subscribers[1].core.broker == "a"
+        assert scene.troubles() == []
+    assert begun
+
+
+# --- what is given back to a broker that had failed ----------------------------------------
+
+
+def test_a_broker_that_is_back_gets_back_who_was_below_it() -> None:
+    for ms in (0.5, 3.5, 7.5, 60.5):
+        scene = Scene()
+        overlay = scene.overlay
+        scene.publish()
+        overlay.settle(ms * MS)
+        overlay.crashes("p")
+        overlay.settle(2)
+        scene.publish()
+        overlay.restarts("p")
+        for _ in range(100):
+            scene.carry_on(40)
+
+        assert [overlay.parent_of(name) for name in ("p", "t", "c")] == ["a", "p", "p"]
+        assert scene.publishers[1].core.broker == scene.subscribers[1].core.broker == "p"
+        assert scene.troubles() == []
+
+
+def test_a_root_that_is_back_stays_below_who_took_its_place_with_what_it_had() -> None:
+    overlay = Conversation()
+    overlay.brokers("r", b="r", c="r", d="r", b1="b")
+    client = overlay.client("client", at="r")
+    client.advertises("TRUE")
+    overlay.settle()
+    overlay.crashes("r")
+    overlay.settle(5)
+    overlay.restarts("r")
+    overlay.settle(5)
+
+    parents = [overlay.parent_of(name) for name in ("b", "r", "c", "d", "b1")]
+    assert parents == [None, "b", "r", "r", "b"]
+    assert client.core.broker == "r"
+    assert overlay.troubles() == []
