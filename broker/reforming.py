@@ -202,6 +202,7 @@ class Reforming:
         if hub is None:
             core.cut_off(f"{len(region)} brokers failed, δ is {core.delta}")
         elif hub == core.node:
+            self._awaits_adoption = False
             self._open_gap(parent)
         else:
             place = core.neighbourhood.place_of(hub)
