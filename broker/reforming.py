@@ -263,7 +263,9 @@ class Reforming:
         self._awaits_adoption = True
         self._sought = None
         core.take_over_if_first()
-        core.neighbourhood.add(core.new_own_link(parent))
+        around = core.neighbourhood.for_newcomer(brokers_only=False)  # from the old place
+        own = core.new_own_link(parent)
+        core.neighbourhood.add(own)
         advertisements, subscriptions = core.interests.claims_above()
         received, sent = core.publications.begin_anew_above(parent)
         attach = Attach(
@@ -271,7 +273,7 @@ class Reforming:
             subscriptions=len(subscriptions),
             received=len(received),
             sent=len(sent),
-            links=core.neighbourhood.for_newcomer(brokers_only=False),
+            links=(*(link for link in around if link.child != core.node), own),
             seen=core.publications.last_seen,
             stable=core.publications.lately_stable,
             place=core.publications.place,
