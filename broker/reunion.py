@@ -337,6 +337,7 @@ class Reunion:
             orphan.neighbour
             for node, orphan in self._orphans.items()
             if node in wanted_by
+            and arrival.key not in self._passed_by[node]
             and (orphan.neighbour is not arrival.source or orphan.neighbour.kind is NodeKind.CLIENT)
         ]
 
@@ -380,8 +381,6 @@ class Reunion:
             orphan = self._orphans[neighbour.node]
             if neighbour in arrival.adopted_by or orphan.has_seen(key):
                 continue
-            if key in self._passed_by[neighbour.node]:
-                continue
             self._note_possession(neighbour, arrival)
             self._publications.send(neighbour, arrival.publication)
 
@@ -420,6 +419,7 @@ class Reunion:
                 neighbour
                 for neighbour in down
                 if neighbour not in given
+                and key not in self._passed_by.get(neighbour.node, ())
                 and not (
                     neighbour.node in self._orphans and self._orphans[neighbour.node].has_seen(key)
                 )

@@ -296,6 +296,6 @@ def test_nobody_tells_a_broker_that_is_gone_instead_of_the_one_that_is_back() ->
         overlay.goes_on("t-2")
         overlay.settle(ms * MS)
         overlay.goes_on("t-1")
-        overlay.settle(1)
+        overlay.settle(5)
 
         assert troubles(overlay) == []
