@@ -29,6 +29,35 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seed", "delta", "crashes", "recoveries"),
+    [
+        (3598, 1, 1, 0),
+        (7186, 1, 2, 0),
+        (5456, 2, 2, 0),
+        (3725, 2, 2, 0),
+        (6662, 2, 4, 0),
+        (11578, 2, 4, 0),
+        (11800, 2, 4, 0),
+        (6694, 3, 6, 0),
+        (3164, 1, 1, 1),
+        (2863, 1, 1, 1),
+        (50612, 2, 2, 2),
+        (51190, 2, 2, 2),
+        (7370, 2, 3, 2),
+        (5952, 3, 3, 3),
+        (16782, 3, 3, 3),
+    ],
+)
+def test_schedules_that_once_went_wrong(
+    seed: int, delta: int, crashes: int, recoveries: int
+) -> None:
+    """What each of them was is in the history; with links of equal delay few of them come about."""
+    workload = Workload(crashes=crashes, recoveries=recoveries)
+
+    assert simulate(seed, delta=delta, workload=workload).failures == []
+
+
+@pytest.mark.parametrize(
     "ordering", ["published", "published-progressive", "published-whole-queue"]
 )
 def test_as_published_nothing_but_the_order_is_violated(ordering: str) -> None:
