@@ -746,10 +746,11 @@ class BrokerCore:
             return
         if known is not None and hello.incarnation > known.incarnation:
             self.drop(known, f"replaced by incarnation {hello.incarnation}")
-        elif known is not None and (known.incarnation, self.node, self.incarnation) == (
-            hello.incarnation,
-            hello.peer,
-            hello.peer_incarnation,
+        elif (
+            known is not None
+            and (known.incarnation, self.node, self.incarnation)
+            == (hello.incarnation, hello.peer, hello.peer_incarnation)
+            and (known.has_joined or not is_client(known))  # or it means a session before this one
         ):
             self._resume(link, known, hello)
             return

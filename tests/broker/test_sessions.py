@@ -21,6 +21,23 @@ def ticker_and_reader(overlay: Conversation) -> tuple[Client, Client]:
     return ticker, reader
 
 
+def test_who_leaves_and_is_cut_off_twice_meanwhile_has_left() -> None:
+    """The broker has forgotten it and greets it as a newcomer; that is lost, and it asks again."""
+    for half_ms in range(90, 130):
+        overlay = Conversation()
+        ticker, _ = ticker_and_reader(overlay)
+        ticker.publishes(x=1)
+        overlay.settle()
+        ticker.leaves()
+        for moment in (0.0015, 0.0005 * half_ms):
+            overlay.settle(moment)
+            overlay.world.break_link(NodeId("ticker"), NodeId("b2"))
+        overlay.settle(5)
+
+        assert ticker.node.stopped == "left"
+        assert overlay.broker("b2").unfinished() == []
+
+
 @pytest.mark.parametrize("cut", [("ticker", "b2"), ("reader", "b1"), ("b2", "b1"), ("b1", "b2")])
 @pytest.mark.parametrize("moment", [0.0, 0.0005, 0.0015, 0.0025, 0.0035, 0.0045, 0.0055])
 def test_a_connection_cut_at_any_moment_costs_nothing(cut: tuple[str, str], moment: float) -> None:
