@@ -31,7 +31,8 @@ def is_alive(pid: int) -> bool:
     try:
         # A zombie is dead; who is to bury it is not the question here.
         return state_of(pid) != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
+        # The second: it was buried after its file was opened.
         return False
 
 
