@@ -1,6 +1,6 @@
 """Nodes whose parent has failed, as the hub that will adopt them knows them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -10,6 +10,7 @@ from broker.messages import (
     Attach,
     Flag,
     Message,
+    PublicationId,
     Publish,
     Subscribe,
 )
@@ -72,6 +73,14 @@ class Orphan:
         """Whether it has seen this publication or a later one of the same publisher."""
         publisher, *stamp = key
         return self.seen.get(publisher, (0, 0)) >= tuple(stamp)
+
+
+def known_to_be_stable(own: Iterable[PublicationId], orphans: Iterable[Orphan]) -> set[Key]:
+    """What the hub, or an orphan, has heard lately that it is stable."""
+    told = [orphan.attach.stable for orphan in orphans if orphan.attach is not None]
+    return {
+        (last.publisher, last.incarnation, last.seq) for heard in (own, *told) for last in heard
+    }
 
 
 def key_of(publication: Publish) -> Key:

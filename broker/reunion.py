@@ -20,7 +20,7 @@ from broker.codec import decode_content
 from broker.interests import FLOODING
 from broker.messages import Flag, NodeKind, Publish, Settled
 from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, Route
-from broker.orphans import Orphan, key_of, without_log_flags
+from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
 from faulttol.merging import Key, Merge, Side, merge
 from routing.ids import NodeId
@@ -73,14 +73,7 @@ class Reunion:
         self._wanted: dict[bytes, dict[NodeId | None, frozenset[NodeId]]] = {}
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
-        self._stable = {
-            (last.publisher, last.incarnation, last.seq)
-            for told in (
-                publications.lately_stable,
-                *(orphan.attach.stable for orphan in orphans if orphan.attach),
-            )
-            for last in told
-        }
+        self._stable = known_to_be_stable(publications.lately_stable, orphans)
 
     def run(self) -> int:
         """Do it; returns how many publications could not be put in order."""

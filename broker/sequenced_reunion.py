@@ -25,7 +25,7 @@ import attrs
 
 from broker.messages import Flag, NodeKind, PublicationId, Publish
 from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, Route
-from broker.orphans import Orphan, key_of
+from broker.orphans import Orphan, key_of, known_to_be_stable
 from broker.publications import Publications
 from faulttol.merging import Key
 from routing.ids import NodeId
@@ -211,14 +211,7 @@ class SequencedReunion:
                 *(item.publication.place for item in items.values()),
             ]
         )
-        stable = {
-            (last.publisher, last.incarnation, last.seq)
-            for told in (
-                publications.lately_stable,
-                *(orphan.attach.stable for orphan in self._orphans if orphan.attach),
-            )
-            for last in told
-        }
+        stable = known_to_be_stable(publications.lately_stable, self._orphans)
         next_place: dict[NodeId, int] = {}
         for key, item in sorted(items.items(), reverse=True):
             if item.publication.place:

@@ -11,7 +11,7 @@ from scripts.bench.faults_recovery import Recovery
 from scripts.bench.faults_tcp import Stall
 from scripts.bench.figures import Trials
 from scripts.bench.order_report import goal_line
-from scripts.bench.report import others_text
+from scripts.bench.report import trials_table
 
 
 def report(figures: FaultFigures) -> str:
@@ -133,15 +133,5 @@ def _stalls(stalls: Sequence[Stall]) -> Iterator[str]:
 def _trials(trials: Sequence[Trials]) -> Iterator[str]:
     yield ""
     yield "no failure, over TCP: a line of three brokers, clients at all of them; medians"
-    yield (
-        f"{'':<8}{'δ':>3}{'msg/s':>9}{'p50 ms':>8}{'p99 ms':>8}{'CPU µs per delivery':>21}"
-        f"{'others':>9}"
-    )
-    for one in trials:
-        median = one.median
-        yield (
-            f"{one.workload.name:<8}{one.system.delta:>3}{median.messages_per_s:>9,.0f}"
-            f"{median.p50_ms:>8.2f}{median.p99_ms:>8.2f}"
-            f"{f'{median.system_us:.2f} + {median.clients_us:.2f}':>21}"
-            f"{others_text(max(outcome.others_percent for outcome in one.outcomes)):>9}"
-        )
+    rows = [(f"{one.workload.name:<8}{one.system.delta:>3}", one) for one in trials]
+    yield from trials_table(rows, label=f"{'':<8}{'δ':>3}", width=11)

@@ -9,7 +9,7 @@ from scripts.bench.order_delays import Point
 from scripts.bench.order_figures import MTPUT, Goal, OrderFigures, interests
 from scripts.bench.order_throughput import Throughput
 from scripts.bench.peers import PeerFigures
-from scripts.bench.report import others_text
+from scripts.bench.report import others_text, trials_table
 
 _WIDTH: Final = 22
 
@@ -66,22 +66,8 @@ def _throughput(throughput: Throughput) -> Iterator[str]:
 def _trials(trials: Sequence[Trials]) -> Iterator[str]:
     yield ""
     yield "mtput over TCP: clients at three brokers, everything conflicts; medians"
-    yield (
-        f"{'':<{_WIDTH}} {'ordering':<10}{'msg/s':>9}{'p50 ms':>8}{'p99 ms':>8}"
-        f"{'CPU µs per delivery':>21}{'disagree':>10}{'others':>9}"
-    )
-    for one in trials:
-        median = one.median
-        yield (
-            f"{one.system.title:<{_WIDTH}} {one.system.ordering:<10}{median.messages_per_s:>9,.0f}"
-            f"{median.p50_ms:>8.2f}{median.p99_ms:>8.2f}"
-            f"{f'{median.system_us:.2f} + {median.clients_us:.2f}':>21}"
-            f"{max(outcome.disagreeing for outcome in one.outcomes):>10}"
-            f"{others_text(max(outcome.others_percent for outcome in one.outcomes)):>9}"
-        )
-        missing = sum(outcome.missing for outcome in one.outcomes)
-        if missing:
-            yield f"  {missing} deliveries are missing"
+    rows = [(f"{one.system.title:<{_WIDTH}} {one.system.ordering}", one) for one in trials]
+    yield from trials_table(rows, label=f"{'':<{_WIDTH}} ordering", width=_WIDTH + 11)
 
 
 def _peers(peers: PeerFigures) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """The figures of a session, for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from scripts.bench.figures import Figures, Trials
@@ -51,9 +51,7 @@ def _table(trials: list[Trials], workload: Workload) -> Iterator[str]:
             f"{median.deliveries_per_s:>11,.0f}{median.p50_ms:>8.2f}{median.p99_ms:>8.2f}"
             f"{cpu:>21}{others_text(max(each.others_percent for each in one.outcomes)):>9}"
         )
-        missing = sum(outcome.missing for outcome in one.outcomes)
-        if missing:
-            yield f"  {missing} deliveries are missing"
+        yield from _missing(one)
 
 
 def _memory(memory: MemoryFigures) -> Iterator[str]:
@@ -91,6 +89,30 @@ def _peers(peers: PeerFigures) -> Iterator[str]:
             )
     for peer, reason in peers.left_out.items():
         yield f"{peer} is left out: {reason}"
+
+
+def trials_table(rows: Iterable[tuple[str, Trials]], *, label: str, width: int) -> Iterator[str]:
+    """What each of these reached over TCP, in medians, behind a label of its own."""
+    yield (
+        f"{label:<{width}}{'msg/s':>9}{'p50 ms':>8}{'p99 ms':>8}"
+        f"{'CPU µs per delivery':>21}{'disagree':>10}{'others':>9}"
+    )
+    for text, one in rows:
+        median = one.median
+        yield (
+            f"{text:<{width}}{median.messages_per_s:>9,.0f}"
+            f"{median.p50_ms:>8.2f}{median.p99_ms:>8.2f}"
+            f"{f'{median.system_us:.2f} + {median.clients_us:.2f}':>21}"
+            f"{max(outcome.disagreeing for outcome in one.outcomes):>10}"
+            f"{others_text(max(outcome.others_percent for outcome in one.outcomes)):>9}"
+        )
+        yield from _missing(one)
+
+
+def _missing(trials: Trials) -> Iterator[str]:
+    missing = sum(outcome.missing for outcome in trials.outcomes)
+    if missing:
+        yield f"  {missing} deliveries are missing"
 
 
 def others_text(percent: float) -> str:
