@@ -63,13 +63,13 @@ class Hello:
     node: NodeId
     kind: NodeKind
     incarnation: int
-    address: str
+    address: str = ""
     """Where it listens, `host:port`; empty for a node that does not."""
-    peer: str
+    peer: str = ""
     """The node with which it holds unfinished state; empty without any."""
-    peer_incarnation: int
+    peer_incarnation: int = 0
     """The incarnation of that; 0 without any."""
-    received: int
+    received: int = 0
     """Publications received from that incarnation: what comes after is to be sent again."""
     failed: tuple[Life, ...] = ()
     """Who it knows to have failed; it asks to be adopted in place of its parent among them."""

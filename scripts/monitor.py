@@ -57,10 +57,6 @@ async def _converse(stream: trio.SocketStream) -> StatusReport:
         node=NodeId("plait-status"),
         kind=NodeKind.MONITOR,
         incarnation=1,
-        address="",
-        peer="",
-        peer_incarnation=0,
-        received=0,
     )
     await stream.send_all(encode(hello))
     decoder = FrameDecoder()

@@ -33,10 +33,6 @@ def greeting(client: NodeId) -> list[Message]:
             node=client,
             kind=NodeKind.CLIENT,
             incarnation=1,
-            address="",
-            peer="",
-            peer_incarnation=0,
-            received=0,
         ),
         Join(operation=OperationId(f"{client}#1.1"), link=link, distance=0),
     ]

@@ -61,10 +61,6 @@ class BareClient:
             node=client._name,
             kind=NodeKind.CLIENT,
             incarnation=_INCARNATION,
-            address="",
-            peer="",
-            peer_incarnation=0,
-            received=0,
         )
         welcome = await client._ask(hello, Welcome)
         assert isinstance(welcome, Welcome)

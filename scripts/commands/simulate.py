@@ -3,7 +3,9 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
@@ -14,6 +16,11 @@ from scripts.errors import GuaranteeViolatedError
 from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
 from scripts.verdict import print_verdict, raise_if_violated
+
+
+def _at_most(name: str, text: str) -> Callable[[Any], Any]:
+    """How many there are of something in a run, at most."""
+    return click.option(name, type=click.IntRange(min=0), default=0, help=text)
 
 
 @click.command(
@@ -42,30 +49,13 @@ from scripts.verdict import print_verdict, raise_if_violated
     help=f"Crashes that the overlay is made to survive; {NOT_SURVIVED}.",
 )
 @detection_option
-@click.option(
+@_at_most(
     "--crashes",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Brokers killed in a run, at most; never more than δ before the tree is whole again.",
+    "Brokers killed in a run, at most; never more than δ before the tree is whole again.",
 )
-@click.option(
-    "--recoveries",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Of these, how many are started again, at most.",
-)
-@click.option(
-    "--moves",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Times that a broker hands children over to another one, at most.",
-)
-@click.option(
-    "--standbys",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Brokers for which another one stands by, at most.",
-)
+@_at_most("--recoveries", "Of these, how many are started again, at most.")
+@_at_most("--moves", "Times that a broker hands children over to another one, at most.")
+@_at_most("--standbys", "Brokers for which another one stands by, at most.")
 @click.option(
     "--beyond", is_flag=True, help="Let more than δ fail at a time: only safety is promised then."
 )

@@ -181,9 +181,6 @@ HELLO = Hello(
     kind=NodeKind.BROKER,
     incarnation=1,
     address="127.0.0.1:5000",
-    peer="",
-    peer_incarnation=0,
-    received=0,
 )
 SUBSCRIBE = Subscribe(
     operation=OperationId("o"),

@@ -65,9 +65,6 @@ def hello(kind: NodeKind) -> Hello:
         kind=kind,
         incarnation=1,
         address="peer",
-        peer="",
-        peer_incarnation=0,
-        received=0,
     )
 
 
@@ -269,10 +266,6 @@ def test_a_greeting_in_another_version_is_refused() -> None:
         node=PEER,
         kind=NodeKind.CLIENT,
         incarnation=1,
-        address="",
-        peer="",
-        peer_incarnation=0,
-        received=0,
     )
     closed = closing(core.step(1.0, MessagesReceived(LINK, [old])))
 
@@ -288,10 +281,6 @@ def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
         node=NodeId("thief"),
         kind=NodeKind.CLIENT,
         incarnation=1,
-        address="",
-        peer="",
-        peer_incarnation=0,
-        received=0,
     )
     core.step(1.0, LinkOpened(other))
     core.step(1.0, MessagesReceived(other, [thief]))
