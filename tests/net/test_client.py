@@ -279,7 +279,7 @@ async def test_a_slow_application_holds_up_its_own_client_and_nobody_else(
     overlay: Overlay,
 ) -> None:
     """Its client stops reading, but goes on saying that it is there."""
-    limits = Limits(heartbeat_interval_s=0.02, heartbeat_timeout_s=0.2, delivery_buffer_max=16)
+    limits = Limits(heartbeat_interval_s=0.05, heartbeat_timeout_s=0.5, delivery_buffer_max=16)
     address = await overlay.broker("b1", limits=limits)
     async with connect(address) as alice, connect(address, limits=limits) as bob:
         subscription = await publisher_and_subscriber(alice, bob)
