@@ -70,6 +70,7 @@ from broker.messages import (
     StatusRequest,
     Subscribe,
     Summon,
+    Top,
     Unadvertise,
     Unsubscribe,
     Welcome,
@@ -189,6 +190,8 @@ class BrokerCore:
         """How often it has changed its place in the tree."""
         self._is_cut_off = False
         """Whether its parent failed and nobody could take its place."""
+        self._top = ""
+        """Where the top of this branch listens, as far as it is known."""
         self._is_stranded = False
         """Whether its join point failed before it had joined."""
         self._recovers = _places_in(remembered, self.node)
@@ -242,8 +245,7 @@ class BrokerCore:
         if self._recovers:
             self.outbox.record("recovering", about=self.node, members=[], millis=0)
         if self._join is None:
-            self.neighbourhood.add(self.new_own_link(None))
-            self._become_ready()
+            self._become_root()
         else:
             self.outbox.add(OpenLink(self._join))
         return self._end_step()
@@ -412,8 +414,6 @@ class BrokerCore:
         else:
             self.outbox.log(Level.WARNING, "join point not reached", address=dialled, reason=reason)
             self._try_next_candidate()
-            if not self.is_ready or self._is_cut_off:
-                self._redial_later()
 
     def _on_link_opened(self, link_id: LinkId, dialled: str) -> None:
         if dialled and self.reforming.is_visit(dialled):
@@ -606,6 +606,8 @@ class BrokerCore:
                 self._on_leave(source, message)
             case Neighbourhood():
                 self.reforming.on_neighbourhood(source, message)
+            case Top(address=address):
+                self._note_top(address)
             case Withdraw():
                 self.interests.on_withdraw(source, message, self.now)
             case Pause():
@@ -661,8 +663,6 @@ class BrokerCore:
                     self._ask_first(goodbye.instead)
                 else:
                     self._try_next_candidate()
-                    if not self.is_ready or self._is_cut_off:
-                        self._redial_later()
 
     def end_visit(self, link_id: LinkId) -> None:
         """Close a connection that has served its purpose."""
@@ -786,7 +786,7 @@ class BrokerCore:
         if parent is not None:
             is_way_up = parent.link is not None and not self.reforming.is_busy
             reason = f"{parent.node} is further up"
-            self._close(link, GoodbyeCode.STRANDED, reason, (self._join or "") * is_way_up)
+            self._close(link, GoodbyeCode.STRANDED, reason, self._top * is_way_up)
             return False
         if self._is_cut_off and hello.node < self.node:
             self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
@@ -834,6 +834,7 @@ class BrokerCore:
             resumed=resumed,
             received=received,
             adopts=adopts,
+            top=self._top,
         )
         self.outbox.send(link_id, welcome)
 
@@ -861,6 +862,7 @@ class BrokerCore:
             self._join = address
             self._redial_at = None
             self._rejoin_at(link, welcome)
+        self._note_top(welcome.top)
 
     def _on_parent_restarted(self) -> None:
         """Another incarnation answers where the parent was."""
@@ -940,6 +942,23 @@ class BrokerCore:
         join = Join(operation=self.requests.new_operation(), link=own, distance=0)
         self._join_operation = join.operation
         self.requests.pass_on(join.operation, None, [(parent, join)], self.now)
+
+    def _become_root(self) -> None:
+        """Begin without a parent."""
+        self.neighbourhood.add(self.new_own_link(None))
+        self._note_top(self.address)
+        self._become_ready()
+
+    def _note_top(self, address: str) -> None:
+        """Take note of who the top of this branch is, and tell those below."""
+        if address != self._top:
+            self._top = address
+            for child in self.neighbours.children():
+                self._tell_top(child)
+
+    def _tell_top(self, child: Below) -> None:
+        if child.link is not None and child.kind is NodeKind.BROKER:
+            self.outbox.send(child.link, Top(address=self._top))
 
     def _become_ready(self) -> None:
         self.is_ready = True
@@ -1094,7 +1113,10 @@ class BrokerCore:
             self._ask_first(address)
 
     def _ask_first(self, address: str) -> None:
-        self._candidates = list(dict.fromkeys([address, *self._candidates]))
+        """Ask there, and who has been asked last only after everybody else."""
+        others = [other for other in self._candidates if other not in (address, self._join)]
+        last = [self._join] if self._join in self._candidates else []
+        self._candidates = list(dict.fromkeys([address, *others, *last]))
         self.dial_parent(address)
 
     def _join_elsewhere(self, reason: str) -> None:
@@ -1114,9 +1136,8 @@ class BrokerCore:
             if node != self.node and place is not None and place.address:
                 self._candidates.append(place.address)
         self._candidates = list(dict.fromkeys(self._candidates))
-        self._try_next_candidate()
         self._redial_pause = 0.0
-        self._redial_later()
+        self._try_next_candidate()
 
     def cut_off(self, reason: str) -> None:
         """Nobody takes the place of the parent: go on alone, and look for anybody to join."""
@@ -1175,17 +1196,23 @@ class BrokerCore:
         return [place.address for place in places if place is not None]
 
     def _try_next_candidate(self) -> None:
+        """Ask the next one, at once; when everybody has been asked in vain, after a pause."""
         self._refused += 1
         if self._was_root and self._refused > 2 * len(self._candidates):
             # Whoever is left of the overlay looks for its root, and that is this broker.
             self._join = None
             self._redial_at = None
-            self.neighbourhood.add(self.new_own_link(None))
-            self._become_ready()
+            self._become_root()
             return
         if self.neighbours.parent is None and self._join in self._candidates:
             position = self._candidates.index(self._join)
             self._join = self._candidates[(position + 1) % len(self._candidates)]
+        if self.is_ready and not self._is_cut_off:
+            return
+        if self._refused % len(self._candidates) == 0:
+            self._redial_later()
+        elif self._drain_until is None:
+            self._redial_at = self.now
 
     def take_out_of_tree(self, neighbour: Neighbour) -> None:
         """It is a neighbour no more; what it knew and had under way is taken care of elsewhere."""
@@ -1195,6 +1222,7 @@ class BrokerCore:
             self._redial_at = None
             self._hang_up_on_strangers()
             self.neighbourhood.add(self.new_own_link(None))
+            self._note_top(self.address)
         else:
             del self.neighbours.below[neighbour.node]
         self.neighbours.version += 1
@@ -1235,6 +1263,7 @@ class BrokerCore:
         orphan.has_joined = True
         self.neighbours.below[orphan.node] = orphan
         self._attach(self._links[orphan.link], orphan)
+        self._tell_top(orphan)
 
     def _has_overslept(self) -> bool:
         """Whether others may have taken this broker for failed in the meantime."""
@@ -1311,8 +1340,6 @@ class BrokerCore:
             if waits and long and len(self._candidates) > 1:
                 self._hang_up_on_strangers()
                 self._try_next_candidate()
-                if not self.is_ready or self._is_cut_off:
-                    self._redial_later()
 
     def _on_silence(self, link: _Link, reason: str) -> None:
         neighbour = link.neighbour

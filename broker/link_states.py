@@ -44,6 +44,7 @@ from broker.messages import (
     StatusRequest,
     Subscribe,
     Summon,
+    Top,
     Unadvertise,
     Unsubscribe,
     Welcome,
@@ -78,7 +79,7 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
-    | {Neighbourhood, PlacesReply, Refuse, Settled}
+    | {Neighbourhood, PlacesReply, Refuse, Settled, Top}
     | {Pause, Prepare, Adopt, Moved, Resume},
     LinkState.TO_CHILD: _OPERATIONS
     | _TRAFFIC

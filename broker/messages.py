@@ -99,6 +99,8 @@ class Welcome:
     received: int
     adopts: bool = False
     """Whether it waits for the `Attach` of a node whose parent has failed."""
+    top: str = ""
+    """Where the top of the sender's branch listens: the root, unless the branch is cut off."""
 
 
 @attrs.frozen(kw_only=True)
@@ -268,6 +270,13 @@ class Moved:
     """A parent tells a child that it has another parent now."""
 
     link: TopologyLink
+
+
+@attrs.frozen(kw_only=True)
+class Top:
+    """A parent tells a child that their branch has another top now."""
+
+    address: str
 
 
 @attrs.frozen(kw_only=True)
@@ -532,6 +541,7 @@ Message = (
     | Adopted
     | Moved
     | Resume
+    | Top
 )
 
 # The number is the first element on the wire; numbers are never used again for something else.
@@ -570,4 +580,5 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     32: PlacesRequest,
     33: PlacesReply,
     34: Placed,
+    35: Top,
 }

@@ -214,7 +214,7 @@ def command(
     fault-free  over TCP, nobody fails: the throughput of δ = 1 beside that of δ = 0
 
     All but the last two are in virtual time. In 'recovery' brokers take as long as they really do.
-    Everything together takes some five minutes.
+    Everything together takes some ten minutes.
 
     \b
     Examples:

@@ -4,8 +4,9 @@ Brokers are a random tree, with clients at random brokers. A share of the broker
 is killed at the same moment, in the middle of traffic. All clients live, and those whose broker has
 failed find themselves another one. Whatever matches is owed to each of them.
 
-Publications are those issued shortly before the crash or after it; *later* ones are issued when all
-timeouts are long over, and tell whether the overlay has healed.
+Publications are issued from shortly before the crash until ten seconds after it, at a steady pace;
+those of the first second, which are hit by far the hardest, are also counted by themselves. *Later*
+ones are issued when all timeouts are long over, and tell whether the overlay has healed.
 """
 
 import random
@@ -35,8 +36,10 @@ CRASH_AT_S: Final = 5.2
 """Not at a tick of the heartbeat."""
 BEGIN_S: Final = 5.0
 INTERVAL_S: Final = 0.1
-PUBLICATIONS: Final = 12
+PUBLICATIONS: Final = 102
 """Of each publisher, two of them before the crash."""
+AT_FIRST: Final = 12
+"""Those of the first second."""
 LATER_S: Final = 150.0
 END_S: Final = 200.0
 
@@ -50,6 +53,8 @@ class Rate:
     failed: int
     owed: int
     delivered: int
+    owed_at_first: int
+    delivered_at_first: int
     owed_later: int
     delivered_later: int
     unsafe: dict[str, int]
@@ -69,8 +74,13 @@ class Rate:
 
     @property
     def share_delivered(self) -> float:
-        """Of all that is owed for publications around the crash."""
+        """Of all that is owed for publications around the crash and after it."""
         return self.delivered / self.owed
+
+    @property
+    def share_delivered_at_first(self) -> float:
+        """Of what is owed for those around the crash and in the first second after it."""
+        return self.delivered_at_first / self.owed_at_first
 
     @property
     def share_delivered_later(self) -> float:
@@ -184,6 +194,7 @@ def measure_rate(
     report = check(world.records(), ordering=DEFAULT_ORDERING, delta=delta)
     unsafe = Counter(violation.guarantee for violation in report.violations)
     del unsafe["loss"]
+    at_first = {one for one in scene.owed[False] if one[1] <= AT_FIRST}
     alive = [node for node in world.nodes.values() if node.stopped is None]
     return Rate(
         brokers=brokers,
@@ -191,6 +202,8 @@ def measure_rate(
         failed=failed,
         owed=len(scene.owed[False]),
         delivered=len(scene.owed[False] & scene.delivered),
+        owed_at_first=len(at_first),
+        delivered_at_first=len(at_first & scene.delivered),
         owed_later=len(scene.owed[True]),
         delivered_later=len(scene.owed[True] & scene.delivered),
         unsafe=dict(unsafe),

@@ -93,13 +93,14 @@ def _rates(rates: Sequence[Rate]) -> Iterator[str]:
     yield ""
     yield "brokers of a random tree killed all at once"
     yield (
-        f"{'brokers':>7}{'δ':>3}{'failed':>8}{'regions > δ':>13}{'delivered':>11}{'later':>9}"
-        f"{'unsafe':>8}{'no place':>10}{'clients lost':>14}"
+        f"{'brokers':>7}{'δ':>3}{'failed':>8}{'regions > δ':>13}{'delivered':>11}{'at first':>10}"
+        f"{'later':>9}{'unsafe':>8}{'no place':>10}{'clients lost':>14}"
     )
     for one in rates:
         yield (
             f"{one.brokers:>7}{one.delta:>3}{one.share_failed:>8.0%}{one.too_large:>13}"
-            f"{one.share_delivered:>11.2%}{one.share_delivered_later:>9.2%}"
+            f"{one.share_delivered:>11.2%}{one.share_delivered_at_first:>10.2%}"
+            f"{one.share_delivered_later:>9.2%}"
             f"{sum(one.unsafe.values()):>8}{one.not_operational:>10}{one.clients_lost:>14}"
         )
 

@@ -45,6 +45,7 @@ from broker.messages import (
     StatusRequest,
     Subscribe,
     Summon,
+    Top,
     Unadvertise,
     Unsubscribe,
     Welcome,
@@ -139,6 +140,7 @@ SAMPLES: tuple[Message, ...] = (
     Adopted(move=1, node=PEER, accepts=True),
     Moved(link=MOVED),
     Resume(move=1),
+    Top(address="peer"),
 )
 
 

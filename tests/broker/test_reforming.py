@@ -1073,7 +1073,7 @@ def the_top_is_cut_off(**fallbacks: str) -> tuple[Conversation, Client, Client]:
         overlay.world.add_broker(
             NodeId(name),
             NodeId(join_point) if join_point else None,
-            fallbacks=[NodeId(fallbacks[name])] if name in fallbacks else [],
+            fallbacks=[NodeId(fallback) for fallback in fallbacks.get(name, "").split()],
         )
         overlay.settle()
     p, s = overlay.client("p", at="y"), overlay.client("s", at="e2")
@@ -1085,7 +1085,9 @@ def the_top_is_cut_off(**fallbacks: str) -> tuple[Conversation, Client, Client]:
     return overlay, p, s
 
 
-@pytest.mark.parametrize("fallbacks", [{"y": "e2"}, {"d": "y"}, {"y": "e2", "d": "y"}], ids=repr)
+@pytest.mark.parametrize(
+    "fallbacks", [{"y": "e2"}, {"d": "y"}, {"y": "e2", "d": "y"}, {"d": "e2 e y"}], ids=repr
+)
 def test_branches_that_are_cut_off_come_together_if_one_of_them_knows_anybody_of_the_other(
     fallbacks: dict[str, str],
 ) -> None:
@@ -1098,6 +1100,14 @@ def test_branches_that_are_cut_off_come_together_if_one_of_them_knows_anybody_of
     assert overlay.parent_of("d") is None
     assert s.received == ["p:1"]
     assert overlay.troubles() == []
+
+
+def test_everybody_knows_the_top_of_the_branch() -> None:
+    """Whoever asks at its lower end need not climb it broker by broker."""
+    overlay, _, _ = the_top_is_cut_off(y="e2")
+    greetings = [line.split() for line in overlay.world.trace if ": Hello" in line]
+
+    assert [words[3] for words in greetings if words[1] == "y"] == ["a:", "e2:", "d:"]
 
 
 def test_a_branch_does_not_ask_first_where_it_knows_that_nobody_lives() -> None:
