@@ -190,6 +190,9 @@ class BrokerCore:
         """How often it has changed its place in the tree."""
         self._is_cut_off = False
         """Whether its parent failed and nobody could take its place."""
+        self._lost_parent_at = 0.0
+        self._alone_since: float | None = None
+        """Until a branch that was cut off has told and been told all that others have to know."""
         self._top = ""
         """Where the top of this branch listens, as far as it is known."""
         self._is_stranded = False
@@ -288,6 +291,9 @@ class BrokerCore:
         if self._links_remembered != self.neighbourhood.version and self.is_ready:
             self._links_remembered = self.neighbourhood.version
             self.outbox.add(RememberLinks(self.neighbourhood.between_brokers()))
+        if self._alone_since is not None and not (self._is_cut_off or self.requests):
+            self._record_place("operational", since=self._alone_since)
+            self._alone_since = None
         self.publications.flush(self.now)
         if self.moving.advance():
             self.publications.flush(self.now)
@@ -472,6 +478,7 @@ class BrokerCore:
         neighbour.link = None
         self.neighbours.version += 1
         if isinstance(neighbour, Above):
+            self._lost_parent_at = self.now
             self._redial_pause = 0.0
             self._redial_later()
         elif self.neighbours.below.get(neighbour.node) is neighbour:
@@ -724,10 +731,10 @@ class BrokerCore:
         if hello.is_top and Life(hello.node, hello.incarnation) in above:
             self._close(link, GoodbyeCode.STRANDED, f"{self.node} belongs to this branch")
             return
+        if self.moving.declines(link.link, hello):
+            return
         if hello.node == self.node or (parent and hello.node == parent.node):
             self._close(link, GoodbyeCode.REFUSED, f"the name {hello.node} is taken")
-            return
-        if self.moving.declines(link.link, hello):
             return
         known = self.neighbours.below.get(hello.node)
         is_known = known is not None and known.has_joined and known.incarnation == hello.incarnation
@@ -735,7 +742,7 @@ class BrokerCore:
             orphan = self.reforming.receive_orphan(link.link, hello)
             if orphan is not None:
                 if known is not None and not known.has_joined:
-                    self._remove(known, self.requests.new_operation())
+                    self.forget_newcomer(known)
                 link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
@@ -965,13 +972,16 @@ class BrokerCore:
         self._is_stranded = False
         self._was_root = False  # from now on it is, or others do without
         self.outbox.add(BecomeReady())
-        self.outbox.record(
-            "operational" if self._recovers else "joined",
-            about=self.node,
-            members=list(self.neighbourhood.distances()),
-            millis=round(1000 * (self.now - self._started_at), 3),
-        )
+        if self._alone_since is None:
+            self._record_place(
+                "operational" if self._recovers else "joined", since=self._started_at
+            )
         self._greet_waiting()
+
+    def _record_place(self, kind: str, *, since: float) -> None:
+        members = list(self.neighbourhood.distances())
+        millis = _millis(self.now - since)
+        self.outbox.record(kind, about=self.node, members=members, millis=millis)
 
     def _greet_waiting(self) -> None:
         """Answer those who came too early, for whom it may be too late by now."""
@@ -1070,6 +1080,10 @@ class BrokerCore:
             self._close(link, GoodbyeCode.ISOLATED, reason)
         self._remove(neighbour, self.requests.new_operation())
 
+    def forget_newcomer(self, newcomer: Below) -> None:
+        """It has failed, or begins once more, before it had joined, and nobody has been told."""
+        self._remove(newcomer, self.requests.new_operation())
+
     def _remove(self, neighbour: Below, operation: OperationId) -> None:
         """Take a neighbour out of the tree, with all that lies behind it."""
         neighbour.link = None
@@ -1148,6 +1162,10 @@ class BrokerCore:
             return
         self.outbox.log(Level.ERROR, "cut off", parent=parent.node, reason=reason)
         self._is_cut_off = True
+        if self._alone_since is None:
+            self._alone_since = self._lost_parent_at if parent.link is None else self.now
+            millis = _millis(self.now - self._alone_since)
+            self.outbox.record("recovering", about=self.node, members=[parent.node], millis=millis)
         self.reforming.on_cut_off()
         self.hang_up(parent, GoodbyeCode.LEFT, reason)
         known = [self._join, *self._places_upwards(), *self._told_at_first]
@@ -1472,6 +1490,10 @@ def _standing(
     if line:
         return 1 + max(link.standby for link in line), frozenset(link.child for link in line)
     return 0 if own is not None else standby, frozenset()
+
+
+def _millis(seconds: float) -> float:
+    return round(1000 * seconds, 3)
 
 
 _KIND_OF_PEER: Final = {

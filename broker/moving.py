@@ -116,6 +116,8 @@ class _Handover:
     """What a giver tells of one child, as far as it has arrived."""
 
     header: Adopt
+    link: LinkId | None
+    """Over which it comes; of what is begun on one connection nothing comes on the next."""
     told: list[Message] = attrs.field(factory=list)
 
     @property
@@ -441,28 +443,38 @@ class Moving:
     def on_resume(self, resume: Resume) -> None:
         """The parent has done what it could."""
         if self._pause is not None and self._pause[0] == resume.move:
-            self._end_pause()
+            self.end_pause()
             for node in list(self._expected):
                 self._make_known(node)
 
-    def _end_pause(self) -> None:
-        self._pause = self._handover = None
-        self._let_in()
+    def end_pause(self) -> None:
+        """Take nobody over any more, until the parent asks again."""
+        if self._pause is not None:
+            self._pause = None
+            self._let_in()
 
     def _end_pause_if_cut_off(self) -> None:
         parent = self._core.neighbours.parent
         if self._pause is not None and (parent is None or parent.link != self._pause[1]):
-            self._end_pause()
+            self.end_pause()
+
+    @property
+    def _link_above(self) -> LinkId | None:
+        parent = self._core.neighbours.parent
+        return parent.link if parent is not None else None
 
     def on_adopt(self, adopt: Adopt) -> None:
         """The parent begins to hand over a child."""
-        self._handover = _Handover(adopt)
+        self._handover = _Handover(adopt, self._link_above)
         self._take_if_complete()
 
     def takes(self, message: Message) -> bool:
         """Whether a message of the parent is a part of what it hands over."""
         handover = self._handover
         if handover is None or not isinstance(message, Advertise | Subscribe):
+            return False
+        if handover.link != self._link_above:
+            self._handover = None
             return False
         handover.told.append(message)
         self._take_if_complete()
@@ -541,8 +553,7 @@ class Moving:
         if not hello.is_moving or hello.node in core.neighbours.below:
             return False
         self._say_farewell(link, GoodbyeCode.DECLINED, f"{hello.node} has not been moved here")
-        if self._pause is not None:
-            self._end_pause()
+        self.end_pause()
         return True
 
     @property

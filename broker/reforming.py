@@ -149,8 +149,11 @@ class Reforming:
             else:
                 core.cut_off("the join point has failed")
         for child in core.neighbours.children():
-            is_news = self._is_dead(child) and child.hop not in self._gaps
-            if is_news and not core.moving.is_undecided(child.node):
+            if not self._is_dead(child) or child.hop in self._gaps:
+                continue
+            if not child.has_joined:
+                core.forget_newcomer(child)
+            elif not core.moving.is_undecided(child.node):
                 self._open_gap(child)
         for gap in list(self._gaps.values()):
             self._close_gap_if_possible(gap)
@@ -292,6 +295,7 @@ class Reforming:
         gap = _Gap(dead, since=now, visit_at=now + limits.redial_first_s)
         gap.wait_from(now, limits.heartbeat_timeout_s)
         self._gaps[dead.hop] = gap
+        self._core.moving.end_pause()  # what the orphans bring is new, and cannot wait outside
 
     def _region(self, gap: _Gap) -> list[NodeId]:
         return self._core.neighbourhood.failed_region(gap.dead.node)

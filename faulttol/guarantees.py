@@ -40,6 +40,10 @@ well again once ``operational``, a client once it ``joined`` again. A node that 
 unfrozen before anyone suspected it, was slow and has not failed. And the end of the run is no
 failure: from the first node on that was stopped after the last publication was issued, nothing
 counts.
+
+A broker that was well, and in the same incarnation is ``recovering``, was cut off with all that is
+behind it, which only more than δ failures bring about: too many have failed from ``millis`` before
+that until it is ``operational`` again.
 """
 
 import enum
@@ -96,9 +100,9 @@ class Excuse(enum.StrEnum):
     PUBLISHER_FAILED = "publisher failed"
     """Never confirmed, and its publisher failed at or after its issue."""
     TOO_MANY_FAILURES = "too many failures"
-    """At some time between its issue and its confirmation more than δ brokers had failed. The
-    promise is about each neighbourhood, and this counts the whole overlay: it excuses too much
-    rather than too little."""
+    """At some time between its issue and its confirmation more than δ brokers had failed, or a part
+    of the overlay was cut off because of that. The promise is about each neighbourhood, and this
+    counts the whole overlay: it excuses too much rather than too little."""
 
 
 @attrs.frozen
@@ -377,6 +381,7 @@ _HANDLERS: Final[Mapping[str, Callable[[_Run, Record], None]]] = {
     "unfrozen": _Run.on_node_event,
     "joined": _Run.on_node_event,
     "operational": _Run.on_node_event,
+    "recovering": _Run.on_node_event,
 }
 """Records of any other kind have no bearing on what is guaranteed."""
 
@@ -533,7 +538,7 @@ class _Failures:
 
     by_node: Mapping[str, Sequence[_Interval]]
     too_many: Sequence[_Interval]
-    """When more than δ brokers had failed at the same time."""
+    """When more than δ brokers had failed at the same time, or somebody was cut off."""
 
     def first_of(self, node: str, since: float) -> float:
         """Return when the node first failed from a time on; infinity if it never did."""
@@ -569,7 +574,26 @@ def _failures(run: _Run) -> _Failures:
     for node, at in failed_at.items():
         by_node[node].append((at, math.inf))
     brokers = [intervals for node, intervals in by_node.items() if node not in run.clients]
-    return _Failures(by_node, list(_times_of_more_than(run.delta, chain.from_iterable(brokers))))
+    too_many = _times_of_more_than(run.delta, chain.from_iterable(brokers))
+    return _Failures(by_node, [*too_many, *_times_cut_off(run)])
+
+
+def _times_cut_off(run: _Run) -> Iterator[_Interval]:
+    """Find the times at which some broker was cut off together with what is behind it."""
+    well: set[tuple[str, int]] = set()
+    cut_off_at: dict[tuple[str, int], float] = {}
+    for event in _events_before_the_end(run):
+        life = event["node"], event["incarnation"]
+        if event["node"] != event["about"]:
+            continue
+        if event["kind"] in ("joined", "operational"):
+            well.add(life)
+            if life in cut_off_at:
+                yield cut_off_at.pop(life), event["at"]
+        elif event["kind"] == "recovering" and life in well:
+            cut_off_at.setdefault(life, event["at"] - event["millis"] / 1000)
+    for since in cut_off_at.values():
+        yield since, math.inf
 
 
 _FAILURES: Final = frozenset({"crashed", "frozen", "stopped", "suspected"})

@@ -680,6 +680,27 @@ def restarted_is_not_yet_operational(story: Story, is_excused: bool) -> None:
 
 
 @excuses(Excuse.TOO_MANY_FAILURES)
+def cut_off(story: Story, is_excused: bool) -> None:
+    story.subscribe("s")
+    story.broker("b1", "joined", "b1")
+    story.broker("b1", "recovering", "b1")
+    if not is_excused:
+        story.broker("b1", "operational", "b1")
+    story.publish("p")
+
+
+@excuses(Excuse.TOO_MANY_FAILURES)
+def who_is_started_again_was_not_cut_off(story: Story, is_excused: bool) -> None:
+    story.subscribe("s")
+    story.broker("b1", "joined", "b1")
+    if not is_excused:
+        story.next_incarnation("b1")
+    story.broker("b1", "recovering", "b1")
+    story.publish("p")
+    story.broker("b1", "operational", "b1")
+
+
+@excuses(Excuse.TOO_MANY_FAILURES)
 def a_client_is_no_broker(story: Story, is_excused: bool) -> None:
     story.subscribe("s")
     story.advertise("q")
