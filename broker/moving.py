@@ -243,6 +243,8 @@ class Moving:
         may_move = core.is_settled_in and core.publications.ordering.survives_crashes
         if gone or self.is_busy or not children or taker in children or not may_move:
             return False
+        if below[taker].is_standby and below[taker].came_from is None:
+            return False  # it waits for this broker to fail, and all others know that it does
         moved = [below[name] for name in children]
         if not all(self._is_flowing(child) for child in moved):
             return False
@@ -655,6 +657,9 @@ class Moving:
             return False
         if hello.is_top or hello.peer not in {life.node for life in hello.failed}:
             return False  # it looks for nobody's place, or has found it already
+        last = known.place_of(NodeId(hello.peer))
+        if last is not None and last.incarnation > hello.peer_incarnation:
+            return False  # the tree does without that one, and nobody takes its place any more
         region = known.failed_region(NodeId(hello.peer))
         hub = known.hub(region)
         if hub == core.node:

@@ -12,7 +12,7 @@ every orphan that lacks it:
 Streams begin anew with what is kept, at both ends, so that counters and confirmations go on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
@@ -23,7 +23,10 @@ from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, R
 from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
 from faulttol.merging import Key, Merge, Side, merge
-from routing.ids import NodeId
+from routing.ids import NodeId, SubscriptionId
+
+_Wishes = Mapping[SubscriptionId, NodeId | None]
+"""Subscriptions, and whose they are, or None if order does not matter to them."""
 
 
 @attrs.define(eq=False)
@@ -47,8 +50,8 @@ class _Item:
     """The hub has not had it before, or not that it remembers."""
     number: int = 0
     """Its place among what the origin sent."""
-    wanted_by: dict[NodeId | None, frozenset[NodeId]] = attrs.field(factory=dict)
-    """The sides that want it, and their ordered subscribers; None is the hub's own side."""
+    wanted_by: dict[NodeId | None, _Wishes] = attrs.field(factory=dict)
+    """The sides that want it; None is the hub's own side."""
 
 
 class Reunion:
@@ -70,7 +73,7 @@ class Reunion:
         self._orphans = {orphan.neighbour.node: orphan for orphan in orphans}
         self._now = now
         self._items: dict[Key, _Item] = {}
-        self._wanted: dict[bytes, dict[NodeId | None, frozenset[NodeId]]] = {}
+        self._wanted: dict[bytes, dict[NodeId | None, _Wishes]] = {}
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
         self._stable = known_to_be_stable(publications.lately_stable, orphans)
@@ -103,29 +106,26 @@ class Reunion:
             item = self._items[key] = _Item(publication, is_stable=key in self._stable)
             item.wanted_by = self._sides_wanting(publication.content)
             if publication.flags & Flag.UNORDERED or not self._is_ordered:
-                item.wanted_by = dict.fromkeys(item.wanted_by, frozenset())
+                item.wanted_by = {side: {} for side in item.wanted_by}
         return item
 
-    def _sides_wanting(self, content: bytes) -> dict[NodeId | None, frozenset[NodeId]]:
+    def _sides_wanting(self, content: bytes) -> dict[NodeId | None, _Wishes]:
         wanted = self._wanted.get(content)
         if wanted is None:
             interests = self._publications.interests
-            by_side: dict[NodeId | None, set[NodeId]] = {}
+            by_side: dict[NodeId | None, dict[SubscriptionId, NodeId | None]] = {}
             subscriptions = interests.subscriptions
             for name in subscriptions.index.match(decode_content(content)):
                 entry = subscriptions.get(name)
                 if entry is not None:
                     side = entry.hop if entry.hop in self._orphans else None
-                    by_side.setdefault(side, set())
-                    if entry.ordered:
-                        by_side[side].add(entry.client)
+                    by_side.setdefault(side, {})[name] = entry.client if entry.ordered else None
             if interests.policy == FLOODING:
-                by_side.setdefault(None, set())
+                by_side.setdefault(None, {})
                 for node, orphan in self._orphans.items():
                     if orphan.neighbour.kind is NodeKind.BROKER:
-                        by_side.setdefault(node, set())
-            wanted = {side: frozenset(clients) for side, clients in by_side.items()}
-            self._wanted[content] = wanted
+                        by_side.setdefault(node, {})
+            wanted = self._wanted[content] = {**by_side}
         return wanted
 
     def _collect_own(self) -> Side:
@@ -227,10 +227,15 @@ class Reunion:
             got = set(side.got) - set(side.concern_all)
             wanted_once = {key for key in got if node not in self._items[key].wanted_by}
             side.concern_all = wanted_once.union(side.concern_all)
-            side.subscribers = {
+            wishes = {
                 key: item.wanted_by[node]
                 for key, item in self._items.items()
                 if node in item.wanted_by
+            }
+            side.subscriptions = {key: frozenset(names) for key, names in wishes.items()}
+            side.subscribers = {
+                key: frozenset(client for client in names.values() if client is not None)
+                for key, names in wishes.items()
             }
             side.lacks = [
                 key

@@ -20,7 +20,8 @@ The order is put together from *bindings*, pairs of publications of which one wa
 brokers of the region may have had them differently; three such pairs make a harmless circle.
 
 A circle with something in it that a side lacks is none: the region had *passed by* that side, whose
-subscription came too late for the one that it wants now, and it is not to have it.
+subscription came too late for the one that it wants now, and it is not to have it. It did not come
+too late if that side got, by the same subscription, something that was there before.
 
 A publication is *decided* if the region released it to some side, or if something that it comes
 before was released. What is not decided the hub takes in as it takes in any other.
@@ -33,7 +34,7 @@ from typing import Final
 
 import attrs
 
-from routing.ids import NodeId
+from routing.ids import NodeId, SubscriptionId
 
 Key = tuple[NodeId, int, int]
 """A publication: its publisher, the incarnation of that, and its number."""
@@ -58,6 +59,8 @@ class Side:
     """What it wants, and has not got, in the order in which these are known to the hub."""
     subscribers: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
     """Who on this side wants it, in order."""
+    subscriptions: Mapping[Key, frozenset[SubscriptionId]] = attrs.field(factory=dict)
+    """And by which of their subscriptions, as far as that is known."""
 
 
 @attrs.frozen
@@ -208,6 +211,7 @@ def _of_one_side(
     had known that both are concerned.
     """
     found = _on_a_circle(_with(certain, lacking), lacking)
+    found = [lack for lack in found if not _is_timely(sides[lack[0]], lack[2], certain)] or found
 
     def remaining(number: int) -> int:
         others = [lack for lack in lacking if lack[0] != number]
@@ -216,6 +220,14 @@ def _of_one_side(
     numbers = sorted({number for number, _, _ in found}, key=lambda n: not sides[n].decides)
     number = min(numbers, key=remaining, default=None)
     return [lack for lack in found if lack[0] == number]
+
+
+def _is_timely(side: Side, key: Key, certain: _Bindings) -> bool:
+    """Whether a side had asked for a publication before the region released it."""
+    wanted_by = side.subscriptions.get(key, frozenset())
+    before = certain.all_before(key).intersection(side.got)
+    earlier = (side.subscriptions.get(first, frozenset()) for first in before)
+    return any(names and names <= wanted_by for names in earlier)
 
 
 def _bind_given(side: Side, bindings: _Bindings, sides: Sequence[Side]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faulttol.merging import Key, Merge, Side, merge
-from routing.ids import NodeId
+from routing.ids import NodeId, SubscriptionId
 
 PUBLISHERS = "pqr"
 
@@ -177,6 +177,22 @@ def test_a_side_that_wants_too_late_what_came_earlier_is_passed_by() -> None:
 
     result = merge(keys("p1 q1"), [ahead, late])
     assert result.passed_by == (frozenset(), frozenset(keys("p1")))
+    assert result.circles == 0
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_of_two_that_may_be_late_it_is_not_who_got_something_earlier_by_that_subscription(
+    is_last: bool,
+) -> None:
+    """Either was late for what only the other got; p1 was there before p2."""
+    timely = side(got="p1 q1", lacks="p2", s="p1 p2 q1")
+    timely.subscriptions = dict.fromkeys(keys("p1 p2"), frozenset([SubscriptionId("s/1")]))
+    late = side(got="p2", lacks="q1", t="p2 q1")
+    sides = [late, timely] if is_last else [timely, late]
+
+    result = merge(keys("p1 p2 q1"), sides)
+    assert result.passed_by[sides.index(timely)] == frozenset()
+    assert result.passed_by[sides.index(late)] == frozenset(keys("q1"))
     assert result.circles == 0
 
 

@@ -57,6 +57,20 @@ def test_schedules_that_once_went_wrong(
     assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
+@pytest.mark.parametrize("seed", [402086, 404632, 408923, 424139, 453280])
+def test_schedules_with_moves_that_once_went_wrong(seed: int) -> None:
+    workload = Workload(crashes=2, recoveries=2, moves=1, standbys=1)
+
+    assert simulate(seed, delta=1, workload=workload).failures == []
+
+
+@pytest.mark.parametrize("seed", [300641, 302906, 303020, 303822, 304381])
+def test_schedules_beyond_delta_that_once_went_wrong(seed: int) -> None:
+    workload = Workload(crashes=4, recoveries=2, is_limited=False)
+
+    assert simulate(seed, delta=2, workload=workload).failures == []
+
+
 @pytest.mark.parametrize(
     "ordering", ["published", "published-progressive", "published-whole-queue"]
 )
