@@ -494,10 +494,11 @@ class ClientCore:
             self._stop("left")
         elif self.state is not ClientState.CLOSED:
             self._outbox.log(Level.WARNING, "connection lost", broker=self.broker, reason=reason)
-            if self.state is ClientState.READY:
-                self.state = ClientState.RECONNECTING
+            if self._link_state is LinkState.TO_PARENT:
                 self._lost_at = self._now
                 self._redial_pause = 0.0
+            if self.state is ClientState.READY:
+                self.state = ClientState.RECONNECTING
             self._redial_later()
 
     def _on_goodbye(self, goodbye: Goodbye) -> None:

@@ -267,8 +267,7 @@ class Reforming:
         self._sought = None
         core.take_over_if_first()
         around = core.neighbourhood.for_newcomer(brokers_only=False)  # from the old place
-        own = core.new_own_link(parent)
-        core.neighbourhood.add(own)
+        own = core.new_own_link(parent)  # which is so only when the hub has said it, to everybody
         advertisements, subscriptions = core.interests.claims_above()
         received, sent = core.publications.begin_anew_above(parent)
         attach = Attach(

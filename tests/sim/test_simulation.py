@@ -44,6 +44,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (50612, 2, 2, 2),
         (51190, 2, 2, 2),
         (7370, 2, 3, 2),
+        (512623, 2, 4, 2),
         (5952, 3, 3, 3),
         (16782, 3, 3, 3),
     ],
@@ -57,11 +58,23 @@ def test_schedules_that_once_went_wrong(
     assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
-@pytest.mark.parametrize("seed", [402086, 404632, 408923, 424139, 453280])
-def test_schedules_with_moves_that_once_went_wrong(seed: int) -> None:
-    workload = Workload(crashes=2, recoveries=2, moves=1, standbys=1)
+@pytest.mark.parametrize(
+    ("seed", "delta"),
+    [
+        (402086, 1),
+        (404632, 1),
+        (408923, 1),
+        (424139, 1),
+        (453280, 1),
+        (540236, 2),
+        (602408, 3),
+    ],
+)
+def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> None:
+    recoveries = max(2, delta)
+    workload = Workload(crashes=2 * delta, recoveries=recoveries, moves=1, standbys=1)
 
-    assert simulate(seed, delta=1, workload=workload).failures == []
+    assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
 @pytest.mark.parametrize("seed", [300641, 302906, 303020, 303822, 304381])
