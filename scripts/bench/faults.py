@@ -178,6 +178,23 @@ def _measure_trials(session: FaultSession) -> list[Trials]:
     help="Of the scenario 'rate'; may be given several times.  [default: 500]",
 )
 @click.option(
+    "--share",
+    "shares",
+    type=click.FloatRange(min=0, max=1, max_open=True),
+    multiple=True,
+    default=SHARES,
+    help="Of the scenario 'rate': the brokers killed; may be given several times.  "
+    "[default: up to 0.3]",
+)
+@click.option(
+    "--delta",
+    "deltas",
+    type=click.IntRange(min=0),
+    multiple=True,
+    default=DELTAS,
+    help="Of the scenario 'rate'; may be given several times.  [default: 1, 2 and 3]",
+)
+@click.option(
     "--repeat",
     type=click.IntRange(min=1),
     default=1,
@@ -195,6 +212,8 @@ def command(
     scenarios: Sequence[str],
     subscriptions: Sequence[int],
     brokers: Sequence[int],
+    shares: Sequence[float],
+    deltas: Sequence[int],
     repeat: int,
     seed: int,
     seconds: float,
@@ -220,13 +239,15 @@ def command(
     Examples:
       plait bench faults --scenario outage --scenario cost --plots plots
       plait bench faults --scenario recovery --subscriptions 100000
-      plait bench faults --scenario rate --brokers 100 --repeat 5 --json
+      plait bench faults --scenario rate --share 0.17 --delta 3 --repeat 10
       plait bench faults --scenario tcp --rounds 10
     """  # noqa: D301 - a raw string has no \b, by which click tells what not to wrap
     session = FaultSession(
         scenarios=scenarios,
         subscriptions=subscriptions,
         brokers=brokers,
+        shares=shares,
+        deltas=deltas,
         seconds=seconds,
         rounds=rounds,
         repeat=repeat,
