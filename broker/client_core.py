@@ -758,7 +758,7 @@ class ClientCore:
                 for life in closed:
                     known.bury(life)
                 known.add_all(links)
-                known.close([life.node for life in closed])
+                known.close(known.still_gone(closed))
             case Join():
                 self._known_neighbourhood().add(message.link)
                 self._send(Confirm(operation=message.operation))

@@ -524,7 +524,9 @@ class Reforming:
         concerned = {node for gap in self._gaps.values() for node in self._region(gap)}
         if self.is_seeking and core.neighbours.parent is not None:
             concerned.update(core.neighbourhood.failed_region(core.neighbours.parent.node))
-        closed = [life.node for life in told.closed if life.node not in concerned]
+        closed = [
+            node for node in core.neighbourhood.still_gone(told.closed) if node not in concerned
+        ]
         if core.neighbourhood.close(closed) or news:
             self.tell_neighbourhood(source)
         self.review()

@@ -234,6 +234,10 @@ class Neighbourhood:
         """Those without whom the tree has been re-formed."""
         return tuple(life for life in self.buried if life.node in self._closed)
 
+    def still_gone(self, closed: Iterable[Life]) -> list[NodeId]:
+        """Who has not come back since, and failed again, which whoever tells may not know yet."""
+        return [life.node for life in closed if self._buried.get(life.node) == life.incarnation]
+
     def bury(self, life: Life) -> bool:
         """Take note that a node has failed; its links stay. Returns whether that was news."""
         if self._buried.get(life.node, 0) >= life.incarnation:

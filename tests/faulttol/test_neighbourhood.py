@@ -387,3 +387,14 @@ def test_table_1_recipients_at_every_node_for_every_delta() -> None:
             for name in recipients
         }
         assert found == recipients
+
+
+def test_a_life_that_has_ended_is_not_told_from_the_next_one_by_who_is_behind_the_times() -> None:
+    known = Neighbourhood(NodeId("a"), delta=1)
+    b = NodeId("b")
+    known.bury(Life(b, 1))
+    assert known.still_gone([Life(b, 1)]) == [b]
+
+    known.bury(Life(b, 2))
+    assert known.still_gone([Life(b, 1)]) == []
+    assert known.still_gone([Life(b, 1), Life(b, 2)]) == [b]
