@@ -77,7 +77,7 @@ from broker.messages import (
     Withdraw,
 )
 from broker.moving import Moving
-from broker.neighbours import Above, Below, Neighbour, Neighbours, is_client
+from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.places import PlacedPublications, Whereabouts
 from broker.publications import Counters, Publications
@@ -190,6 +190,8 @@ class BrokerCore:
         """How often it has changed its place in the tree."""
         self._is_cut_off = False
         """Whether its parent failed and nobody could take its place."""
+        self._is_rejoining = False
+        """Whether the new parent of such a branch is telling what there is."""
         self._lost_parent_at = 0.0
         self._alone_since: float | None = None
         """Until a branch that was cut off has told and been told all that others have to know."""
@@ -592,6 +594,9 @@ class BrokerCore:
         _require_legal(link, message)
         if isinstance(source, Above) and self.moving.takes(message):
             return
+        if isinstance(message, Advertise | Subscribe) and self._is_outdated(source, message):
+            self.requests.pass_on(message.operation, source, [], self.now)
+            return
         match message:
             case Progress():
                 self.publications.on_progress(source, message)
@@ -639,6 +644,17 @@ class BrokerCore:
                 self._give_up(f"refused by {source.node}: {reason} ({code})")
             case Goodbye():
                 self._on_goodbye(link, message)
+
+    def _is_outdated(self, source: Neighbour, request: Advertise | Subscribe) -> bool:
+        """Whether the parent tells of something that lies below, and does not know that yet.
+
+        Either this broker brings it along, with a branch that was cut off; or it has just been
+        handed over, and the parent asks again, on another connection, what it had asked before.
+        """
+        hop = self.interests.hop_of(request)
+        if not isinstance(source, Above) or hop is None or hop == UP:
+            return False
+        return self._is_rejoining or self.moving.is_undecided(hop)
 
     def _on_goodbye(self, link: _Link, goodbye: Goodbye) -> None:
         """The peer ends the link, or is about to."""
@@ -903,6 +919,7 @@ class BrokerCore:
             self._give_up(f"{welcome.node} orders by '{welcome.ordering}', not as this branch does")
             return
         self._is_cut_off = False
+        self._is_rejoining = True
         self._become_child(link, welcome)
         parent = self.neighbours.parent
         assert parent is not None
@@ -969,7 +986,7 @@ class BrokerCore:
 
     def _become_ready(self) -> None:
         self.is_ready = True
-        self._is_stranded = False
+        self._is_stranded = self._is_rejoining = False
         self._was_root = False  # from now on it is, or others do without
         self.outbox.add(BecomeReady())
         if self._alone_since is None:
@@ -1113,6 +1130,12 @@ class BrokerCore:
         self._hang_up_on_strangers()
         self.outbox.add(OpenLink(address))
 
+    def stop_looking(self) -> None:
+        """Whoever has been dialled for a place, and answers only now, is no parent."""
+        self._join = None
+        self._redial_at = None
+        self._hang_up_on_strangers()
+
     def _hang_up_on_strangers(self) -> None:
         """Whoever has been asked for a place and has not answered need not any more."""
         for link in list(self._links.values()):
@@ -1236,9 +1259,7 @@ class BrokerCore:
         """It is a neighbour no more; what it knew and had under way is taken care of elsewhere."""
         if isinstance(neighbour, Above):
             self.neighbours.parent = None
-            self._join = None  # who has been dialled there and answers only now is no parent
-            self._redial_at = None
-            self._hang_up_on_strangers()
+            self.stop_looking()
             self.neighbourhood.add(self.new_own_link(None))
             self._note_top(self.address)
         else:

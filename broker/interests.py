@@ -120,7 +120,7 @@ class Interests:
         """Install an advertisement, pass it on, and send back the subscriptions it draws."""
         known = self.advertisements.get(advertise.advertisement)
         accepted = self._accept(source, advertise, advertise.advertisement, is_new=known is None)
-        if accepted is None or self._is_outdated(source, advertise, known, now):
+        if accepted is None:
             return
         if known is not None:  # it comes again, and perhaps from elsewhere: the tree has changed
             self._take_out_advertisement(known)
@@ -208,7 +208,7 @@ class Interests:
         """Install a subscription, and pass it on to where matching publications come from."""
         known = self.subscriptions.get(subscribe.subscription)
         accepted = self._accept(source, subscribe, subscribe.subscription, is_new=known is None)
-        if accepted is None or self._is_outdated(source, subscribe, known, now):
+        if accepted is None:
             return
         forwarded: dict[NodeId, None] = {}
         if known is not None:  # as with advertisements
@@ -554,14 +554,19 @@ class Interests:
 
     def is_void(self, request: Operation, taker: Below) -> bool:
         """Whether a taker need not be told: it told that itself, or it has been withdrawn."""
-        match request:
-            case Advertise(advertisement=advertisement):
-                announced = self.advertisements.get(advertisement)
-                return announced is None or announced.hop == taker.hop
-            case Subscribe(subscription=subscription):
-                asked = self.subscriptions.get(subscription)
-                return asked is None or asked.hop == taker.hop
-        return False
+        return isinstance(request, Advertise | Subscribe) and self.hop_of(request) in (
+            None,
+            taker.hop,
+        )
+
+    def hop_of(self, request: Advertise | Subscribe) -> NodeId | None:
+        """Where that lies which is asked for here, if it is known already."""
+        known: Advertisement | Subscription | None
+        if isinstance(request, Advertise):
+            known = self.advertisements.get(request.advertisement)
+        else:
+            known = self.subscriptions.get(request.subscription)
+        return None if known is None else known.hop
 
     def take_over(
         self,
@@ -660,23 +665,6 @@ class Interests:
             self._requests.refuse(source, request.operation, RefusalCode.TOO_MANY, reason)
             return None
         return parsed
-
-    def _is_outdated(
-        self,
-        source: Neighbour,
-        request: Advertise | Subscribe,
-        known: Advertisement | Subscription | None,
-        now: float,
-    ) -> bool:
-        """Whether the parent tells of something that lies below here; then that is all of it.
-
-        It does not know yet who has been moved here, or what a branch that joins brings along: no
-        client ever comes to lie above a broker that it lay below of.
-        """
-        is_outdated = isinstance(source, Above) and known is not None and known.hop != UP
-        if is_outdated:
-            self._requests.pass_on(request.operation, source, [], now)
-        return is_outdated
 
     @staticmethod
     def _is_elsewhere(source: Neighbour, entry: Advertisement | Subscription) -> bool:

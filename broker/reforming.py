@@ -206,6 +206,7 @@ class Reforming:
             core.cut_off(f"{len(region)} brokers failed, δ is {core.delta}")
         elif hub == core.node:
             self._awaits_adoption = False
+            core.stop_looking()
             self._open_gap(parent)
         else:
             place = core.neighbourhood.place_of(hub)

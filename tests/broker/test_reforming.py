@@ -1065,6 +1065,25 @@ def test_beyond_delta_a_branch_that_its_hub_gives_up_joins_that_hub_anew() -> No
         assert overlay.broker("c").status()["state"] == "operational"
 
 
+def test_what_lay_below_a_branch_that_joins_elsewhere_is_heard_of_from_there() -> None:
+    """A hears of it from r before it gives up b, behind which it was."""
+    overlay = Conversation()
+    overlay.brokers("r", a="r", b="a", c="b")
+    overlay.world.add_broker(NodeId("t"), NodeId("c"), fallbacks=[NodeId("r")])
+    overlay.settle()
+    p, s = overlay.client("p", at="t"), overlay.client("s", at="a")
+    p.advertises("TRUE")
+    s.subscribes("TRUE")
+    overlay.settle()
+    overlay.crashes("b", "c")
+    overlay.settle(60)
+    p.publishes(x=1)
+    overlay.settle(5)
+
+    assert overlay.parent_of("t") == "r"
+    assert s.received == ["p:1"]
+
+
 def the_top_is_cut_off(**fallbacks: str) -> tuple[Conversation, Client, Client]:
     """D - x - a - y: a and x fail. E2 - e - d hang together, p publishes at y, s stands at e2."""
     overlay = Conversation()

@@ -48,6 +48,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (1100985, 2, 4, 2),
         (5952, 3, 3, 3),
         (16782, 3, 3, 3),
+        (1206695, 3, 6, 3),
     ],
 )
 def test_schedules_that_once_went_wrong(
