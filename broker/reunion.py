@@ -237,6 +237,9 @@ class Reunion:
                 key: frozenset(client for client in names.values() if client is not None)
                 for key, names in wishes.items()
             }
+            # Whoever wanted these is not known any more, and got them all the same.
+            everybody = frozenset[NodeId]().union(*side.subscribers.values())
+            side.subscribers |= dict.fromkeys(wanted_once, everybody)
             side.lacks = [
                 key
                 for key, item in self._items.items()

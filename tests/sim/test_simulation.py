@@ -46,6 +46,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (7370, 2, 3, 2),
         (512623, 2, 4, 2),
         (1100985, 2, 4, 2),
+        (1126264, 2, 4, 2),
         (5952, 3, 3, 3),
         (16782, 3, 3, 3),
         (1206695, 3, 6, 3),
