@@ -429,7 +429,7 @@ class BrokerCore:
             self._links[link_id] = _Link(link_id, state, self.now, self.now)
             self.reforming.on_visit(link_id, dialled)
             return
-        if dialled not in ("", self._join):
+        if dialled and (dialled != self._join or self._has_asked):
             self.outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, "not needed any more"))
             return
         state = LinkState.AWAITING_WELCOME if dialled else LinkState.AWAITING_HELLO
@@ -454,6 +454,13 @@ class BrokerCore:
                 is_moving=visited is not None,
             )
             self.outbox.send(link_id, hello)
+
+    @property
+    def _has_asked(self) -> bool:
+        """Whether somebody is its parent, or is just asked; whoever was dialled before is late."""
+        parent = self.neighbours.parent
+        is_asking = any(link.state is LinkState.AWAITING_WELCOME for link in self._links.values())
+        return is_asking or (parent is not None and parent.link is not None)
 
     def _on_link_closed(self, link_id: LinkId, reason: str) -> None:
         link = self._links.pop(link_id, None)

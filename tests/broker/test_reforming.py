@@ -877,6 +877,17 @@ def test_who_joined_where_somebody_failed_is_not_the_hub_if_its_join_was_not_con
     ]
 
 
+def test_a_broker_that_dialled_twice_greets_once() -> None:
+    """Or it would be told that its name is taken, by itself."""
+    core = BrokerCore(NodeId("a"), 1, address="a", join="r")
+    core.start(0.0)
+    first, second, third = map(LinkId, (1, 2, 3))
+    assert [type(message) for message in said(core.step(0.0, LinkOpened(first, "r")))] == [Hello]
+    assert said(core.step(0.0, LinkOpened(second, "r"))) == []
+    core.step(0.1, MessagesReceived(first, [welcome_of("r")]))
+    assert said(core.step(0.1, LinkOpened(third, "r"))) == []
+
+
 def test_clients_of_a_broker_that_is_back_at_once_keep_their_sessions() -> None:
     for scene, overlay in scenes():
         overlay.freezes("b")

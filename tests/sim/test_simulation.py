@@ -38,6 +38,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (6662, 2, 4, 0),
         (11578, 2, 4, 0),
         (11800, 2, 4, 0),
+        (1300395, 2, 4, 0),
         (6694, 3, 6, 0),
         (3164, 1, 1, 1),
         (2863, 1, 1, 1),
