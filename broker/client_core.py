@@ -550,7 +550,9 @@ class ClientCore:
         elif self.state is ClientState.LEAVING:
             self._stop("left")
         else:
-            self._begin_session(welcome, is_same=before == (welcome.node, welcome.incarnation))
+            # Who was to adopt this client, and has given that up, has not taken in what it sent.
+            is_same = before == (welcome.node, welcome.incarnation) and not self._awaits_adoption
+            self._begin_session(welcome, is_same=is_same)
 
     def _resume_session(self, welcome: Welcome) -> None:
         """The broker knows this client: go on where the old connection ended."""

@@ -81,7 +81,7 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
     assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
-@pytest.mark.parametrize("seed", [300641, 302906, 303020, 303822, 304381])
+@pytest.mark.parametrize("seed", [300641, 302906, 303020, 303822, 304381, 1401822])
 def test_schedules_beyond_delta_that_once_went_wrong(seed: int) -> None:
     workload = Workload(crashes=4, recoveries=2, is_limited=False)
 
