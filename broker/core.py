@@ -601,9 +601,6 @@ class BrokerCore:
         _require_legal(link, message)
         if isinstance(source, Above) and self.moving.takes(message):
             return
-        if isinstance(message, Advertise | Subscribe) and self._is_outdated(source, message):
-            self.requests.pass_on(message.operation, source, [], self.now)
-            return
         match message:
             case Progress():
                 self.publications.on_progress(source, message)
@@ -611,6 +608,8 @@ class BrokerCore:
                 is_own = self.requests.on_confirm(source, operation, self.now)
                 if is_own and operation == self._join_operation:
                     self._become_ready()
+            case Advertise() | Subscribe() if self._is_outdated(source, message):
+                self.requests.pass_on(message.operation, source, [], self.now)
             case Advertise():
                 self.interests.on_advertise(source, message, self.now)
             case Unadvertise():
@@ -658,10 +657,10 @@ class BrokerCore:
         Either this broker brings it along, with a branch that was cut off; or it has just been
         handed over, and the parent asks again, on another connection, what it had asked before.
         """
-        hop = self.interests.hop_of(request)
-        if not isinstance(source, Above) or hop is None or hop == UP:
+        if not isinstance(source, Above):
             return False
-        return self._is_rejoining or self.moving.is_undecided(hop)
+        hop = self.interests.hop_of(request)
+        return hop not in (None, UP) and (self._is_rejoining or self.moving.is_undecided(hop))
 
     def _on_goodbye(self, link: _Link, goodbye: Goodbye) -> None:
         """The peer ends the link, or is about to."""
@@ -976,9 +975,13 @@ class BrokerCore:
 
     def _become_root(self) -> None:
         """Begin without a parent."""
+        self._become_top()
+        self._become_ready()
+
+    def _become_top(self) -> None:
+        """Nobody is above any more."""
         self.neighbourhood.add(self.new_own_link(None))
         self._note_top(self.address)
-        self._become_ready()
 
     def _note_top(self, address: str) -> None:
         """Take note of who the top of this branch is, and tell those below."""
@@ -1267,8 +1270,7 @@ class BrokerCore:
         if isinstance(neighbour, Above):
             self.neighbours.parent = None
             self.stop_looking()
-            self.neighbourhood.add(self.new_own_link(None))
-            self._note_top(self.address)
+            self._become_top()
         else:
             del self.neighbours.below[neighbour.node]
         self.neighbours.version += 1

@@ -456,8 +456,7 @@ class Moving:
             self._let_in()
 
     def _end_pause_if_cut_off(self) -> None:
-        parent = self._core.neighbours.parent
-        if self._pause is not None and (parent is None or parent.link != self._pause[1]):
+        if self._pause is not None and self._link_above != self._pause[1]:
             self.end_pause()
 
     @property

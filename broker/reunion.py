@@ -50,7 +50,7 @@ class _Item:
     """The hub has not had it before, or not that it remembers."""
     number: int = 0
     """Its place among what the origin sent."""
-    wanted_by: dict[NodeId | None, _Wishes] = attrs.field(factory=dict)
+    wanted_by: Mapping[NodeId | None, _Wishes] = attrs.field(factory=dict)
     """The sides that want it; None is the hub's own side."""
 
 
@@ -73,7 +73,7 @@ class Reunion:
         self._orphans = {orphan.neighbour.node: orphan for orphan in orphans}
         self._now = now
         self._items: dict[Key, _Item] = {}
-        self._wanted: dict[bytes, dict[NodeId | None, _Wishes]] = {}
+        self._wanted: dict[bytes, Mapping[NodeId | None, _Wishes]] = {}
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
         self._stable = known_to_be_stable(publications.lately_stable, orphans)
@@ -109,7 +109,7 @@ class Reunion:
                 item.wanted_by = {side: {} for side in item.wanted_by}
         return item
 
-    def _sides_wanting(self, content: bytes) -> dict[NodeId | None, _Wishes]:
+    def _sides_wanting(self, content: bytes) -> Mapping[NodeId | None, _Wishes]:
         wanted = self._wanted.get(content)
         if wanted is None:
             interests = self._publications.interests
@@ -125,7 +125,7 @@ class Reunion:
                 for node, orphan in self._orphans.items():
                     if orphan.neighbour.kind is NodeKind.BROKER:
                         by_side.setdefault(node, {})
-            wanted = self._wanted[content] = {**by_side}
+            wanted = self._wanted[content] = by_side
         return wanted
 
     def _collect_own(self) -> Side:

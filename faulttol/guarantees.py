@@ -558,7 +558,8 @@ def _failures(run: _Run) -> _Failures:
     by_node: defaultdict[str, list[_Interval]] = defaultdict(list)
     failed_at: dict[str, float] = {}
     given_up: set[str] = set()  # failed, and not merely slow
-    for event in _events_before_the_end(run):
+    events = _events_before_the_end(run)
+    for event in events:
         at, kind, node = event["at"], event["kind"], event["about"]
         if kind in _FAILURES:
             failed_at.setdefault(node, at)
@@ -575,14 +576,14 @@ def _failures(run: _Run) -> _Failures:
         by_node[node].append((at, math.inf))
     brokers = [intervals for node, intervals in by_node.items() if node not in run.clients]
     too_many = _times_of_more_than(run.delta, chain.from_iterable(brokers))
-    return _Failures(by_node, [*too_many, *_times_cut_off(run)])
+    return _Failures(by_node, [*too_many, *_times_cut_off(events)])
 
 
-def _times_cut_off(run: _Run) -> Iterator[_Interval]:
+def _times_cut_off(events: Iterable[Record]) -> Iterator[_Interval]:
     """Find the times at which some broker was cut off together with what is behind it."""
     well: set[tuple[str, int]] = set()
     cut_off_at: dict[tuple[str, int], float] = {}
-    for event in _events_before_the_end(run):
+    for event in events:
         life = event["node"], event["incarnation"]
         if event["node"] != event["about"]:
             continue

@@ -104,9 +104,8 @@ class Neighbourhood:
         is_buried = self._buried.get(link.child, 0) >= link.incarnation
         if is_buried and (known is None or known.incarnation != link.incarnation):
             return False  # but if it is known still, it may have moved before it failed
-        if link.parent in self._closed and link.parent_incarnation <= self._buried.get(
-            link.parent, 0
-        ):
+        parent = Life(link.parent, link.parent_incarnation)
+        if link.parent in self._closed and self.has_failed(parent):
             return False  # wherever it is, it is there no more
         place = self.place_of(link.child)
         if place is not None and place.incarnation < link.incarnation and self._is_open(link.child):
