@@ -484,10 +484,8 @@ class BrokerCore:
 
     def _detach(self, neighbour: Neighbour) -> None:
         """The connection is gone, the neighbour may come back."""
-        neighbour.link = None
-        self.neighbours.version += 1
+        self._disconnect(neighbour)
         if isinstance(neighbour, Above):
-            self._lost_parent_at = self.now
             self._redial_pause = 0.0
             self._redial_later()
         elif self.neighbours.below.get(neighbour.node) is neighbour:
@@ -495,6 +493,12 @@ class BrokerCore:
             self.reforming.visit_child(neighbour)
         else:
             self.reforming.on_orphan_lost(neighbour)
+
+    def _disconnect(self, neighbour: Neighbour) -> None:
+        if isinstance(neighbour, Above) and neighbour.link is not None:
+            self._lost_parent_at = self.now
+        neighbour.link = None
+        self.neighbours.version += 1
 
     def _close(self, link: _Link, code: GoodbyeCode, reason: str, instead: str = "") -> None:
         """End a connection from this side, saying why to the peer and to the log."""
@@ -1127,8 +1131,7 @@ class BrokerCore:
     def hang_up(self, neighbour: Neighbour, code: GoodbyeCode, reason: str) -> None:
         """Listen no more to a neighbour, or to what was one."""
         link = self._links.get(neighbour.link) if neighbour.link is not None else None
-        neighbour.link = None
-        self.neighbours.version += 1
+        self._disconnect(neighbour)
         if link is not None:
             self._close(link, code, reason)
 

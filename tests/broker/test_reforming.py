@@ -1095,6 +1095,18 @@ def test_what_lay_below_a_branch_that_joins_elsewhere_is_heard_of_from_there() -
     assert s.received == ["p:1"]
 
 
+def test_a_branch_says_since_when_it_is_cut_off_though_nobody_hung_up() -> None:
+    overlay = Conversation()
+    overlay.brokers("r", a="r", b="a", c="b", t="c")
+    frozen_at = overlay.world.now
+    for name in "bc":
+        overlay.freezes(name)
+    overlay.settle(120)
+
+    (told,) = [r for r in overlay.world.records() if r["kind"] == "recovering" and r["node"] == "t"]
+    assert told["at"] - told["millis"] / 1000 > frozen_at
+
+
 def the_top_is_cut_off(**fallbacks: str) -> tuple[Conversation, Client, Client]:
     """D - x - a - y: a and x fail. E2 - e - d hang together, p publishes at y, s stands at e2."""
     overlay = Conversation()
