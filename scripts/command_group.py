@@ -1,5 +1,6 @@
 """A group of subcommands that are modules, imported when they are asked for."""
 
+import contextlib
 import difflib
 import importlib
 from collections.abc import Mapping
@@ -7,17 +8,28 @@ from typing import Any
 
 import click
 
+from scripts.extras import needing
+
 
 class CommandsByName(click.Group):
     """The module `<package>.<name>` holds the subcommand `name`, as `command`.
 
     `lines` has what `--help` says of each, so that help does not have to import them all.
+    `extra` is what they may need beside what every installation has.
     """
 
-    def __init__(self, *, package: str, lines: Mapping[str, str], **attributes: Any) -> None:
+    def __init__(
+        self,
+        *,
+        package: str,
+        lines: Mapping[str, str],
+        extra: str | None = None,
+        **attributes: Any,
+    ) -> None:
         super().__init__(**attributes)
         self._package = package
         self._lines = lines
+        self._extra = extra
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name every subcommand, in the order in which people meet them."""
@@ -27,7 +39,9 @@ class CommandsByName(click.Group):
         """Import a subcommand."""
         if cmd_name not in self._lines:
             return None
-        command: click.Command = importlib.import_module(f"{self._package}.{cmd_name}").command
+        with needing(self._extra) if self._extra else contextlib.nullcontext():
+            module = importlib.import_module(f"{self._package}.{cmd_name}")
+        command: click.Command = module.command
         return command
 
     def resolve_command(

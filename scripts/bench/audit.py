@@ -5,6 +5,7 @@ everything, all in one order. They are measured twice, the second time with twic
 that, the audit of one tiny run from a cold start is compared with a Spark that starts and stops.
 """
 
+import importlib
 import json
 import os
 import statistics
@@ -24,6 +25,7 @@ import psutil
 from faulttol.errors import FaultToleranceError
 from faulttol.history import HISTORY_FOLDER, Manifest, write_manifest
 from scripts.errors import EnvironmentFailedError
+from scripts.extras import needing
 from scripts.options import json_option
 
 PUBLISHERS: Final = 10
@@ -71,6 +73,9 @@ def command(
 
     Ten million deliveries are --runs 100, or --runs 10 --subscribers 1000 --publications 1000.
     """
+    # Not at the top, since help has to work without Spark; not later, since histories take long.
+    with needing("audit"):
+        importlib.import_module("faulttol.audit.job")
     with tempfile.TemporaryDirectory(prefix="plait-bench-audit-", dir=folder) as place:
         directories = [Path(place) / f"run-{number}" for number in range(runs)]
         for directory in directories:
@@ -138,14 +143,13 @@ def measure(
     directories: list[Path], deliveries_per_run: int, *, is_spread: bool
 ) -> list[Measurement]:
     """Audit half of the runs, when Spark is warm, and all of them."""
-    try:
-        # Here, not above: without Spark, `plait bench audit --help` still has to work.
-        from faulttol.audit.job import LARGE_RUN_BYTES, audit
-        from faulttol.audit.session import SMALL_INPUT_BYTES, spark_session
+    from faulttol.audit.job import LARGE_RUN_BYTES, audit
+    from faulttol.audit.session import SMALL_INPUT_BYTES, spark_session
 
-        half = directories[: len(directories) // 2]
-        limit = 0 if is_spread else LARGE_RUN_BYTES
-        measurements = []
+    half = directories[: len(directories) // 2]
+    limit = 0 if is_spread else LARGE_RUN_BYTES
+    measurements = []
+    try:
         with spark_session(input_bytes=SMALL_INPUT_BYTES + 1) as session:
             audit(session, half, large_run_bytes=limit)
             for runs in (half, directories):
@@ -167,7 +171,7 @@ def measure(
                         memory.most,
                     )
                 )
-    except (FaultToleranceError, ImportError) as error:
+    except FaultToleranceError as error:
         raise EnvironmentFailedError(str(error)) from error
     return measurements
 

@@ -14,6 +14,7 @@ from faulttol.audit.verdict import RunVerdict
 from faulttol.history import HISTORY_FOLDER, run_directories
 from scripts.audit_page import audit_page
 from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
+from scripts.extras import needing
 from scripts.options import examples, json_option
 from scripts.tables import print_table
 from scripts.verdict import PROMISES, VIOLATIONS_SHOWN
@@ -114,19 +115,15 @@ def audit_runs(
     runs: list[Path], master: str | None = None, *, spread_above_mb: int = 1024
 ) -> list[RunVerdict]:
     """Judge runs on a Spark that is started for it."""
-    try:
-        # Here, not above: without Spark, `plait audit --help` still has to work.
+    # Here, not above: without Spark, `plait audit --help` still has to work.
+    with needing("audit"):
         from faulttol.audit.job import audit
         from faulttol.audit.session import spark_session
-
+    try:
         with spark_session(
             master, input_bytes=_bytes_in(runs), shows_progress=sys.stderr.isatty()
         ) as session:
             return audit(session, runs, large_run_bytes=spread_above_mb << 20)
-    except ImportError as error:
-        raise EnvironmentFailedError(
-            f"the audit needs Spark ({error}): pip install 'plait[audit]'"
-        ) from error
     except SparkUnavailableError as error:
         raise EnvironmentFailedError(str(error)) from error
 

@@ -22,7 +22,7 @@ class Measurements(CommandsByName):
     """All measurements."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(package="scripts.bench", lines=MEASUREMENTS, **attributes)
+        super().__init__(package="scripts.bench", lines=MEASUREMENTS, extra="bench", **attributes)
 
 
 @click.group(

@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, sentences instead of tracebacks."""
 
+import os
 import re
 import subprocess
 import sys
@@ -52,6 +53,36 @@ def test_help_imports_no_command() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra", "arguments"),
+    [
+        ("psutil", "bench", ["bench", "faults", "--help"]),
+        ("pyspark", "audit", ["bench", "audit"]),
+        ("numpy", "audit", ["audit", "."]),
+    ],
+)
+def test_what_only_an_extra_brings_is_asked_for_in_one_sentence(
+    missing: str, extra: str, arguments: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").touch()
+    (tmp_path / "history").mkdir()
+    program = f"import sys; sys.modules[{missing!r}] = None; import scripts.main as m; m.main()"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+    assert result.returncode == EnvironmentFailedError.exit_code
+    assert result.stderr == (
+        f"plait: {missing} is not installed, and this command needs it: "
+        f"pip install 'plait[{extra}]'\n"
+    )
 
 
 def test_version_is_that_of_the_project() -> None:
