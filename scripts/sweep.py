@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -81,7 +82,7 @@ def sweep(seeds: range, plan: SweepPlan, *, jobs: int) -> Iterator[list[Outcome]
     with ProcessPoolExecutor(
         min(jobs, len(chunks)),
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_ignore_interrupts,
+        initializer=_be_worker,
     ) as pool:
         try:
             yield from pool.map(run_chunk, chunks)
@@ -97,9 +98,18 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _ignore_interrupts() -> None:
+def _be_worker() -> None:
     # Ctrl-C goes to all of them; one is enough to stop everything.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # Whoever is killed cannot tell its workers to stop.
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run_chunk(plan: SweepPlan, seeds: range) -> list[Outcome]:

@@ -1,10 +1,14 @@
 """`plait simulate`: quiet when all is well, and a command to repeat what is not."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import attrs
+import psutil
 import pytest
 from click.testing import CliRunner, Result
 
@@ -106,6 +110,21 @@ def test_bad_usage(arguments: list[str], words: str) -> None:
 
     assert result.exit_code == 2
     assert words in result.output
+
+
+@pytest.mark.processes
+def test_who_is_killed_leaves_no_workers_behind() -> None:
+    command = [sys.executable, "-m", "scripts.main", "simulate", "--seeds", "0:1000000"]
+    sweep = psutil.Popen([*command, "--jobs", "2"], stdout=subprocess.DEVNULL)
+    workers: list[psutil.Process] = []
+    while len(workers) < 2:
+        workers = [w for w in sweep.children() if "spawn_main" in " ".join(w.cmdline())]
+        time.sleep(0.05)
+    sweep.kill()
+    sweep.wait()
+
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert alive == []
 
 
 def test_several_processes_find_what_one_finds() -> None:
