@@ -48,6 +48,7 @@ from broker.inputs import (
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
+    NO_OPERATION,
     PROTOCOL_VERSION,
     Advertise,
     Attach,
@@ -71,6 +72,7 @@ from broker.messages import (
     Publish,
     Refuse,
     Subscribe,
+    Summon,
     Unadvertise,
     Unsubscribe,
     Welcome,
@@ -162,8 +164,8 @@ class ClientCore:
         """Whether it asks there, since its broker has failed, whether it has been moved."""
         self._is_alone = False
         """Whether its broker has failed, and nobody is known who could take its place."""
-        self._awaits_adoption = False
-        """Whether that broker has heard of this client and has not taken it in yet."""
+        self._orphaned_by: Life | None = None
+        """Whose place a hub takes that has heard of this client and has not taken it in yet."""
         self._moves = 0
         self._has_connected = False
         self._recording = recording
@@ -195,7 +197,9 @@ class ClientCore:
         self._place = 0
         """Of the last publication received, where publications have places."""
         self._lately_stable: deque[Key] = deque(maxlen=LATELY_STABLE_MAX)
-        self._matches: dict[bytes, tuple[Content, tuple[SubscriptionId, ...]]] = {}
+        self._not_in_order: set[Key] = set()
+        """Of what is not stable, what nobody here asked for, or not in order."""
+        self._matches: dict[bytes, tuple[Content, tuple[SubscriptionId, ...], bool]] = {}
         self._heard_at = 0.0
         self._lost_at = 0.0
         self._redial_at: float | None = None
@@ -451,6 +455,7 @@ class ClientCore:
                 failed=() if visited else self._buried,
                 expected=0 if visited else self._expected_incarnation,
                 is_moving=visited is not None,
+                absent_ms=round(1000 * (self._now - self._lost_at)) if self._session else 0,
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)
@@ -459,7 +464,7 @@ class ClientCore:
     def _buried(self) -> tuple[Life, ...]:
         if self.neighbourhood is None or not self._may_move:
             return ()
-        if self._hub is None and not self._awaits_adoption:
+        if self._hub is None and self._orphaned_by is None:
             return ()
         return self.neighbourhood.buried
 
@@ -541,17 +546,20 @@ class ClientCore:
         if not welcome.resumed:
             self._prepared = None
         self._is_visiting = False
-        before, self.broker = (self.broker, self._session), welcome.node
+        before = Life(self.broker or NodeId(""), self._session or 0)
+        self.broker = welcome.node
         self._hub, self._is_alone = None, False
         if welcome.resumed:
             self._resume_session(welcome)
         elif welcome.adopts:
-            self._move_session(welcome)
+            self._move_session(welcome, before)
         elif self.state is ClientState.LEAVING:
             self._stop("left")
         else:
             # Who was to adopt this client, and has given that up, has not taken in what it sent.
-            is_same = before == (welcome.node, welcome.incarnation) and not self._awaits_adoption
+            is_same = self._orphaned_by is None and before == Life(
+                welcome.node, welcome.incarnation
+            )
             self._begin_session(welcome, is_same=is_same)
 
     def _resume_session(self, welcome: Welcome) -> None:
@@ -580,7 +588,19 @@ class ClientCore:
         self._prepared, self._is_visiting = None, False
         self._hub = None
 
-    def _move_session(self, welcome: Welcome) -> None:
+    def _on_sent_away(self, sent: Summon) -> None:
+        """Who was to be the hub knows that somebody else is, and of whom else to think."""
+        known = self._known_neighbourhood()
+        if self._orphaned_by is not None:
+            self.broker, self._session = attrs.astuple(self._orphaned_by)
+            self._orphaned_by = None
+        known.add_all(sent.links)
+        for life in sent.failed:
+            known.bury(life)
+        self._find_hub()
+        self._hang_up("sent to another hub")
+
+    def _move_session(self, welcome: Welcome, failed: Life) -> None:
         """The broker has failed, and this one takes its place: tell it everything under way."""
         received, sent = self._received.keep(), self._sent.keep()
         self._received, self._sent = LeafStream(), LeafStream()
@@ -590,10 +610,9 @@ class ClientCore:
         self._session = welcome.incarnation
         self._told = (0, 0)
         self._progress_at = self._now
-        self._awaits_adoption = True
+        self._orphaned_by = self._orphaned_by or failed
         self._moves += 1
-        own = self._own_link(welcome.node)
-        self._known_neighbourhood().add(own)
+        own = self._own_link(welcome.node)  # which is so only when the hub has taken it in
         advertisements, subscriptions = self._claims()
         self._send(
             Attach(
@@ -605,6 +624,11 @@ class ClientCore:
                 seen=tuple(PublicationId(node, *stamp) for node, stamp in self._last_seen.items()),
                 stable=tuple(PublicationId(*key) for key in self._lately_stable),
                 place=self._place,
+                settled=tuple(
+                    int((p.publisher, p.incarnation, p.seq) not in self._not_in_order)
+                    for p in received
+                ),
+                asked=tuple(int(s.operation == NO_OPERATION) for s in subscriptions),
             )
         )
         messages: list[Message] = [*advertisements, *subscriptions, *received, *sent]
@@ -627,12 +651,12 @@ class ClientCore:
             if isinstance(request.message, Unadvertise | Unsubscribe)
         }
         advertisements = [
-            self._advertise_message(interest, pending.get(advertisement, OperationId("")))
+            self._advertise_message(interest, pending.get(advertisement, NO_OPERATION))
             for advertisement, interest in self._advertisements.items()
             if advertisement not in on_their_way_out
         ]
         subscriptions = [
-            self._subscribe_message(interest, pending.get(subscription, OperationId("")))
+            self._subscribe_message(interest, pending.get(subscription, NO_OPERATION))
             for subscription, interest in self._subscriptions.items()
             if subscription not in on_their_way_out
         ]
@@ -656,7 +680,7 @@ class ClientCore:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self.has_lost_session |= self._has_joined
         self._session = welcome.incarnation
-        self._has_joined = self._awaits_adoption = False
+        self._has_joined, self._orphaned_by = False, None
         kept = list(self._sent.keep())
         if not is_same:
             self._skip([p for p in kept if p.seq <= self._handed_over], "the session was lost")
@@ -755,8 +779,10 @@ class ClientCore:
             case Welcome():
                 self._on_welcome(message)
             case Neighbourhood(links=links, closed=closed):
-                self._awaits_adoption = False
                 known = self._known_neighbourhood()
+                if self._link_state is LinkState.TO_PARENT and self.broker is not None:
+                    self._orphaned_by = None
+                    known.add(self._own_link(self.broker))
                 for life in closed:
                     known.bury(life)
                 known.add_all(links)
@@ -773,6 +799,8 @@ class ClientCore:
                 self._send(Prepared(move=message.move, accepts=self._has_joined))
             case Moved():
                 self._on_moved(message.link)
+            case Summon():
+                self._on_sent_away(message)
             case Goodbye():
                 self._on_goodbye(message)
             case Advertise() | Unadvertise() | Subscribe() | Unsubscribe():
@@ -798,7 +826,9 @@ class ClientCore:
         matched = self._matches.get(publication.content)
         if matched is None:
             matched = self._match(publication.content)
-        content, subscriptions = matched
+        content, subscriptions, is_in_order = matched
+        if not is_in_order or publication.flags & Flag.UNORDERED:
+            self._not_in_order.add((publisher, *stamp))
         if not subscriptions:
             return
         self._position += 1
@@ -815,8 +845,8 @@ class ClientCore:
             )
         )
 
-    def _match(self, encoded: bytes) -> tuple[Content, tuple[SubscriptionId, ...]]:
-        """The content, and who wants it; remembered while the subscriptions stand still."""
+    def _match(self, encoded: bytes) -> tuple[Content, tuple[SubscriptionId, ...], bool]:
+        """The content, who wants it, and whether in order; kept while subscriptions stand still."""
         if len(self._matches) >= MATCHES_REMEMBERED:
             self._matches.clear()
         content: Mapping[str, Any] = MappingProxyType(decode_content(encoded))
@@ -825,7 +855,8 @@ class ClientCore:
             for subscription, interest in self._subscriptions.items()
             if interest.is_active and interest.filter.matches(content)
         )
-        matched = self._matches[encoded] = (content, wanted_by)
+        is_in_order = any(self._subscriptions[name].ordered for name in wanted_by)
+        matched = self._matches[encoded] = (content, wanted_by, is_in_order)
         return matched
 
     def _on_progress(self, received: int, sent: int) -> None:
@@ -839,9 +870,10 @@ class ClientCore:
         if last is not None:
             self._outbox.add(ReportConfirmed(last))
             self._withdraw_up_to(last)
-        self._lately_stable.extend(
-            [(p.publisher, p.incarnation, p.seq) for p in self._received.stable_up_to(sent)]
-        )
+        stable = [(p.publisher, p.incarnation, p.seq) for p in self._received.stable_up_to(sent)]
+        self._lately_stable.extend(stable)
+        if self._not_in_order:
+            self._not_in_order.difference_update(stable)
 
     def _on_confirm(self, operation: OperationId) -> None:
         request = self._requests.pop(operation, None)

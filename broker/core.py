@@ -166,6 +166,7 @@ class BrokerCore:
             self.neighbours,
             self.outbox,
             lambda neighbour, message: self.publications.send_in_turn(neighbour, message),
+            lambda operation: self.interests.note_confirmed(operation),
         )
         self.reforming = Reforming(self)
         self.moving = Moving(self)
@@ -195,6 +196,8 @@ class BrokerCore:
         self._lost_parent_at = 0.0
         self._alone_since: float | None = None
         """Until a branch that was cut off has told and been told all that others have to know."""
+        self._has_to_be_told: frozenset[OperationId] = frozenset()
+        """What of that is not confirmed yet, now that the branch has joined."""
         self._top = ""
         """Where the top of this branch listens, as far as it is known."""
         self._is_stranded = False
@@ -293,9 +296,7 @@ class BrokerCore:
         if self._links_remembered != self.neighbourhood.version and self.is_ready:
             self._links_remembered = self.neighbourhood.version
             self.outbox.add(RememberLinks(self.neighbourhood.between_brokers()))
-        if self._alone_since is not None and not (self._is_cut_off or self.requests):
-            self._record_place("operational", since=self._alone_since)
-            self._alone_since = None
+        self._end_solitude_if_possible()
         self.publications.flush(self.now)
         if self.moving.advance():
             self.publications.flush(self.now)
@@ -550,6 +551,8 @@ class BrokerCore:
         match message:
             case Hello():
                 self._on_hello(link, message)
+            case Summon() if link.state is LinkState.AWAITING_WELCOME:
+                self.reforming.on_sent_away(message)
             case Summon():
                 self.outbox.send(link.link, Present(node=self.node, incarnation=self.incarnation))
                 self.end_visit(link.link)
@@ -561,8 +564,6 @@ class BrokerCore:
                 self._on_welcome(link, message)
             case Moved():
                 self.moving.on_moved(message)
-            case Neighbourhood():
-                self.neighbourhood.add_all(message.links)
             case StatusRequest():
                 report = json.dumps(self.status(), ensure_ascii=False).encode()
                 self.outbox.send(link.link, StatusReply(report=report))
@@ -630,6 +631,8 @@ class BrokerCore:
                 self.reforming.on_neighbourhood(source, message)
             case Top(address=address):
                 self._note_top(address)
+            case Summon():
+                self.reforming.on_sent_away(message)
             case Withdraw():
                 self.interests.on_withdraw(source, message, self.now)
             case Pause():
@@ -772,6 +775,8 @@ class BrokerCore:
                 link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
+            if self.reforming.sends_away(link.link, hello):
+                return
             if self.reforming.is_seeking or self.moving.is_undecided(NodeId(hello.peer)):
                 self.reforming.keep_waiting(link.link, hello)
                 return
@@ -803,6 +808,7 @@ class BrokerCore:
             link=link.link,
             kind=hello.kind,
             address=hello.address,
+            homeless_since=self.now - hello.absent_ms / 1000 if hello.absent_ms else None,
         )
         self.neighbours.below[hello.node] = newcomer
         self._attach(link, newcomer)
@@ -885,9 +891,10 @@ class BrokerCore:
             self._attach(link, parent)
             self._send_again(parent, welcome.received)
         elif welcome.adopts:
+            failed = Life(parent.node, parent.incarnation)
             parent.node, parent.incarnation = welcome.node, welcome.incarnation
             self._attach(link, parent)
-            self.reforming.attach(parent)
+            self.reforming.attach(parent, failed)
         else:
             # A hub that does not know this branch. It is no stranger any more, to be hung up on.
             link.state, address = LinkState.TO_PARENT, self._join
@@ -936,6 +943,20 @@ class BrokerCore:
         self.interests.introduce(parent, self.now)
         self.reforming.tell_neighbourhood(None)
 
+    def _end_solitude_if_possible(self) -> None:
+        """A branch that was cut off is a part of the tree when both sides know all of each other.
+
+        Until then nothing goes up from here: somebody behind may have settled it who did not know
+        yet what others publish, and in which order those who share it would have to get it.
+        """
+        if self._alone_since is None or self._is_cut_off or self._is_rejoining:
+            return
+        self._has_to_be_told = self.requests.still_unconfirmed(self._has_to_be_told)
+        if not self._has_to_be_told:
+            self._record_place("operational", since=self._alone_since)
+            self._alone_since = None
+            self.neighbours.open_way_up()
+
     def new_own_link(self, parent: Above | None) -> TopologyLink:
         """How this broker hangs in the tree from now on; a root is its own parent."""
         self._moves += 1
@@ -966,7 +987,12 @@ class BrokerCore:
             self.standby = 0
 
     def _become_child(self, link: _Link, welcome: Welcome) -> None:
-        parent = Above(node=welcome.node, incarnation=welcome.incarnation, link=link.link)
+        parent = Above(
+            node=welcome.node,
+            incarnation=welcome.incarnation,
+            link=link.link,
+            is_way_open=self._alone_since is None,
+        )
         self.neighbours.parent = parent
         if self._site and welcome.node not in self._site:
             self.standby = 0
@@ -1007,6 +1033,8 @@ class BrokerCore:
             self._record_place(
                 "operational" if self._recovers else "joined", since=self._started_at
             )
+        else:
+            self._has_to_be_told = self.requests.under_way
         self._greet_waiting()
 
     def _record_place(self, kind: str, *, since: float) -> None:
@@ -1050,7 +1078,9 @@ class BrokerCore:
         assert newcomer.link is not None
         newcomer.has_joined = True
         self.neighbours.version += 1
-        self.outbox.record("joined", about=newcomer.node, members=[self.node], millis=0)
+        since = self.now if newcomer.homeless_since is None else newcomer.homeless_since
+        millis = _millis(self.now - since)
+        self.outbox.record("joined", about=newcomer.node, members=[self.node], millis=millis)
         links = self.neighbourhood.for_newcomer(brokers_only=is_client(newcomer))
         self.outbox.send(
             newcomer.link, Neighbourhood(links=links, closed=self.neighbourhood.closed)
@@ -1295,6 +1325,12 @@ class BrokerCore:
             reason = f"{child.node} has moved to {taker.node}"
             self.outbox.add(CloseLink(link, GoodbyeCode.LEFT, reason))
             self.forget_link(link)
+
+    def say_farewell(self, link: LinkId, code: GoodbyeCode, reason: str) -> None:
+        """Send somebody elsewhere who is no neighbour, or is none any more."""
+        self.outbox.send(link, Goodbye(code=code, reason=reason))
+        self.outbox.add(CloseLink(link, code, reason))
+        self.forget_link(link)
 
     def forget_link(self, link: LinkId) -> None:
         """It has been closed from this side, and nothing more is heard of it."""

@@ -6,6 +6,7 @@ later advertisement draws the subscriptions that overlap it; because links are F
 their way before it is confirmed, so that whoever publishes under it is heard by all.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
@@ -14,6 +15,7 @@ import attrs
 from broker.errors import RemoteProtocolError
 from broker.limits import Limits
 from broker.messages import (
+    NO_OPERATION,
     Advertise,
     Join,
     Leave,
@@ -39,14 +41,15 @@ from routing.tables import (
     Subscription,
     SubscriptionTable,
 )
+from routing.values import Content
 
 FLOODING: Final = "flooding"
 FILTER: Final = "filter"
 POLICIES: Final = (FLOODING, FILTER)
 
 
-NO_OPERATION: Final = OperationId("")
-"""Of what is installed everywhere."""
+LONG_AGO: Final = 1
+"""The first tick of the clock."""
 
 
 class Observer(Protocol):
@@ -111,8 +114,61 @@ class Interests:
         self._limits = limits
         self._neighbours = neighbours
         self._requests = requests
+        self._unconfirmed: dict[OperationId, SubscriptionId] = {}
+        """Those that clients ask for and do not have yet."""
+        self._lately_confirmed: dict[SubscriptionId, int] = {}
+        """When others were confirmed to those who ask for them; long ago, if it is not here."""
+        self._lately_withdrawn: deque[tuple[Subscription, int, int]] = deque(
+            maxlen=limits.lately_changed_max
+        )
+        """Ordered ones that clients had, and from when to when."""
+        self._comes_again: dict[str, OperationId] = {}
+        """What was adopted while it was being installed, and by which operation it comes again."""
         self._forwarded: dict[SubscriptionId, dict[NodeId, None]] = {}
         """To which neighbours each subscription has been passed on."""
+
+    def note_confirmed(self, operation: OperationId) -> None:
+        """Whoever has asked for it is going to hear that it is done."""
+        subscription = self._unconfirmed.pop(operation, None)
+        if subscription is not None:
+            self._note_confirmed(subscription)
+
+    def _note_confirmed(self, subscription: SubscriptionId) -> None:
+        self._lately_confirmed[subscription] = next(self._neighbours.clock)
+        if len(self._lately_confirmed) > self._limits.lately_changed_max:
+            del self._lately_confirmed[next(iter(self._lately_confirmed))]
+
+    def confirmed_at(self, subscriptions: Iterable[SubscriptionId]) -> list[int]:
+        """From when on clients have had these; 0 if they do not have them yet."""
+        unconfirmed = set(self._unconfirmed.values())
+        return [
+            0 if name in unconfirmed else self._lately_confirmed.get(name, LONG_AGO)
+            for name in subscriptions
+        ]
+
+    def got_once(self, content: Content, settled_at: int) -> list[Subscription]:
+        """By which subscriptions that are withdrawn by now somebody got what was settled then."""
+        return [
+            entry
+            for entry, confirmed_at, withdrawn_at in self._lately_withdrawn
+            if confirmed_at <= settled_at < withdrawn_at and entry.filter.matches(content)
+        ]
+
+    def were_there_before(
+        self, subscriptions: Iterable[SubscriptionId], publisher: NodeId, content: Content
+    ) -> bool:
+        """Whether one of these was installed before anything like this could be published.
+
+        Somebody may publish under an advertisement when all have confirmed it; and whoever has a
+        subscription that it draws sends that back first.
+        """
+        advertised = [
+            entry.tick
+            for entry in self.advertisements.of_client(publisher)
+            if entry.filter.matches(content)
+        ]
+        entries = map(self.subscriptions.get, subscriptions)
+        return any(entry and entry.tick < min(advertised, default=0) for entry in entries)
 
     # --- advertisements ---------------------------------------------------------------------
 
@@ -122,6 +178,7 @@ class Interests:
         accepted = self._accept(source, advertise, advertise.advertisement, is_new=known is None)
         if accepted is None:
             return
+        self._comes_again.pop(advertise.advertisement, None)
         if known is not None:  # it comes again, and perhaps from elsewhere: the tree has changed
             self._take_out_advertisement(known)
         entry = RoutingEntry(
@@ -130,6 +187,7 @@ class Interests:
             filter=accepted,
             path=advertise.path,
             hop=source.hop,
+            tick=next(self._neighbours.clock) if known is None else known.tick,
         )
         self._put_in_advertisement(entry)
         self._neighbours.version += 1
@@ -157,6 +215,7 @@ class Interests:
     def _withdraw_advertisement(
         self, operation: OperationId, entry: Advertisement, source: Neighbour | None, now: float
     ) -> None:
+        self._comes_again.pop(entry.id, None)
         self._take_out_advertisement(entry)
         self._neighbours.version += 1
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
@@ -210,6 +269,7 @@ class Interests:
         accepted = self._accept(source, subscribe, subscribe.subscription, is_new=known is None)
         if accepted is None:
             return
+        self._comes_again.pop(subscribe.subscription, None)
         forwarded: dict[NodeId, None] = {}
         if known is not None:  # as with advertisements
             entry = self._move_subscription(known, subscribe.path, source.hop)
@@ -223,8 +283,13 @@ class Interests:
                 path=subscribe.path,
                 hop=source.hop,
                 ordered=subscribe.ordered,
+                tick=next(self._neighbours.clock),
             )
             self._put_in_subscription(entry)
+        if subscribe.operation.startswith(f"{subscribe.client}#"):
+            self._unconfirmed[subscribe.operation] = entry.id
+        elif known is None:
+            self._note_confirmed(entry.id)
         self._neighbours.version += 1
         hops = self._hops_to_tell(entry)
         # Those who were told before are told again: it may have been under another operation, which
@@ -250,6 +315,7 @@ class Interests:
     def _withdraw_subscription(
         self, operation: OperationId, entry: Subscription, source: Neighbour | None, now: float
     ) -> None:
+        self._comes_again.pop(entry.id, None)
         self._take_out_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
@@ -278,6 +344,12 @@ class Interests:
         return entry
 
     def _take_out_subscription(self, entry: Subscription) -> None:
+        [since] = self.confirmed_at([entry.id])
+        self._lately_confirmed.pop(entry.id, None)
+        for operation in [o for o, name in self._unconfirmed.items() if name == entry.id]:
+            del self._unconfirmed[operation]
+        if since and entry.ordered:
+            self._lately_withdrawn.append((entry, since, next(self._neighbours.clock)))
         self.subscriptions.remove(entry.id)
         if self.conflicts is not None:
             self.conflicts.remove_subscription(entry)
@@ -342,7 +414,7 @@ class Interests:
 
     def claims_above(self) -> tuple[list[Advertise], list[Subscribe]]:
         """What lies on this side of the parent: for a hub that takes the place of the parent."""
-        pending = self._requests.pending_at(UP)
+        pending = self._comes_again | self._requests.pending_at(UP)
         advertisements = [
             self._advertise_onwards(pending.get(entry.id, NO_OPERATION), entry)
             for entry in self.advertisements
@@ -369,7 +441,7 @@ class Interests:
                 self._adopt_advertisement(orphan, advertise, adoption)
             for subscribe in orphan.subscriptions.values():
                 self._adopt_subscription(orphan, subscribe, adoption)
-        for name in self._requests.pending_at(dead.hop):
+        for name in self._comes_again.keys() | self._requests.pending_at(dead.hop):
             if AdvertisementId(name) in self.advertisements:
                 adoption.unfinished_advertisements.add(AdvertisementId(name))
             elif SubscriptionId(name) in self.subscriptions:
@@ -398,7 +470,7 @@ class Interests:
         self, orphan: Orphan, advertise: Advertise, adoption: "Adoption"
     ) -> None:
         if advertise.operation != NO_OPERATION:
-            adoption.unfinished_advertisements.add(advertise.advertisement)
+            self._comes_again[advertise.advertisement] = advertise.operation
         adoption.advertisements.pop(advertise.advertisement, None)
         self._announce(advertise, orphan.neighbour.hop)
 
@@ -406,7 +478,7 @@ class Interests:
         self, orphan: Orphan, subscribe: Subscribe, adoption: "Adoption"
     ) -> None:
         if subscribe.operation != NO_OPERATION:
-            adoption.unfinished_subscriptions.add(subscribe.subscription)
+            self._comes_again[subscribe.subscription] = subscribe.operation
         adoption.subscriptions.pop(subscribe.subscription, None)
         hop = orphan.neighbour.hop
         self._install(subscribe, hop)
@@ -463,29 +535,37 @@ class Interests:
 
         They may know what this broker does not. It may be back already, at another place.
         """
-        withdraw = Withdraw(operation=self._requests.new_operation(), client=client)
-        others = self._neighbours.other_brokers(None)
-        self._requests.pass_on(
-            withdraw.operation, None, [(other, withdraw) for other in others], now
-        )
+        self._pass_on_withdrawal(self._requests.new_operation(), client, None, now)
 
     def on_withdraw(self, source: Neighbour, withdraw: Withdraw, now: float) -> None:
         """A client is gone that was somewhere behind this neighbour: forget it here and beyond."""
         subscriptions = [
-            e for e in self.subscriptions.of_client(withdraw.client) if e.hop == source.hop
+            e
+            for e in self.subscriptions.of_client(withdraw.client)
+            if e.hop == source.hop and e.id not in withdraw.but
         ]
         advertisements = [
-            e for e in self.advertisements.of_client(withdraw.client) if e.hop == source.hop
+            e
+            for e in self.advertisements.of_client(withdraw.client)
+            if e.hop == source.hop and e.id not in withdraw.but
         ]
         for subscription in subscriptions:
             self._withdraw_subscription(self._requests.new_operation(), subscription, None, now)
         for advertisement in advertisements:
             self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
-        is_known = bool(subscriptions or advertisements)
-        others = self._neighbours.other_brokers(source) if is_known else []
-        self._requests.pass_on(
-            withdraw.operation, source, [(other, withdraw) for other in others], now
-        )
+        if subscriptions or advertisements:
+            self._pass_on_withdrawal(withdraw.operation, withdraw.client, source, now)
+        else:
+            self._requests.pass_on(withdraw.operation, source, [], now)
+
+    def _pass_on_withdrawal(
+        self, operation: OperationId, client: NodeId, source: Neighbour | None, now: float
+    ) -> None:
+        tables = (self.advertisements, self.subscriptions)
+        still_there = tuple(entry.id for table in tables for entry in table.of_client(client))
+        onwards = Withdraw(operation=operation, client=client, but=still_there)
+        others = self._neighbours.other_brokers(source)
+        self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
 
     # --- when a child is handed over to another one ---------------------------------------------
 
@@ -614,6 +694,7 @@ class Interests:
                 filter=parse_filter(advertise.filter),
                 path=advertise.path,
                 hop=hop,
+                tick=next(self._neighbours.clock) if known is None else known.tick,
             )
         )
 
@@ -630,6 +711,7 @@ class Interests:
                 path=subscribe.path,
                 ordered=subscribe.ordered,
                 hop=hop,
+                tick=next(self._neighbours.clock),
             )
         )
 

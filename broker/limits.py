@@ -52,6 +52,9 @@ class Limits:
     lately_stable_max: int = 2048
     """Publications of which a broker remembers that they became stable, when somebody fails who
     may not have told everybody; more than become so in the time that a `Progress` takes."""
+    lately_changed_max: int = 1024
+    """Subscriptions of which a broker remembers when they were confirmed, and withdrawn; no more
+    are while anything that they got is not stable."""
     publish_window: int = 4096
     """Publications of one client that may be unconfirmed before `publish` waits."""
     publish_window_bytes: int = 16 << 20

@@ -74,12 +74,12 @@ _BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
     # Whoever has been asked for a place may know better where it is.
-    LinkState.AWAITING_WELCOME: frozenset({Welcome, Heartbeat, Goodbye, Neighbourhood, Moved}),
+    LinkState.AWAITING_WELCOME: frozenset({Welcome, Heartbeat, Goodbye, Moved, Summon}),
     LinkState.AWAITING_SIGN_OF_LIFE: frozenset({Present}),
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
-    | {Neighbourhood, PlacesReply, Refuse, Settled, Top}
+    | {Neighbourhood, PlacesReply, Refuse, Settled, Summon, Top}
     | {Pause, Prepare, Adopt, Moved, Resume},
     LinkState.TO_CHILD: _OPERATIONS
     | _TRAFFIC

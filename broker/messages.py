@@ -80,6 +80,8 @@ class Hello:
     is_moving: bool = False
     """Whether it was to be moved here by a parent that has failed: if this broker has not taken it
     over by now, it goes elsewhere."""
+    absent_ms: int = 0
+    """How long a client has been without its broker; 0 if it had none."""
 
 
 @attrs.frozen(kw_only=True)
@@ -153,7 +155,8 @@ class Neighbourhood:
 class Summon:
     """A hub tells a broker that stands next to a failed one, and sees whether it lives.
 
-    No greeting comes before it. The answer is `Present`.
+    No greeting comes before it. The answer is `Present`. Or who was taken for the hub tells an
+    orphan, as it has come to know, that somebody else is; that is the last it says.
     """
 
     hub: NodeId
@@ -161,7 +164,7 @@ class Summon:
     address: str
     """Of the hub, for a broker that had only begun to join, and may join there instead."""
     links: tuple[TopologyLink, ...] = ()
-    """Where the sender is now, which was summoned and has a place already."""
+    """Where the sender is now, which was summoned and has a place already; or who stands around."""
 
 
 @attrs.frozen(kw_only=True)
@@ -183,6 +186,19 @@ class PublicationId:
     publisher: NodeId
     incarnation: int
     seq: int
+
+
+NO_OPERATION: Final = OperationId("")
+"""Of advertisements and subscriptions that are installed everywhere."""
+
+
+@attrs.frozen
+class Had:
+    """Somebody got a publication by a subscription that is withdrawn by now."""
+
+    client: NodeId
+    place: int
+    """Of the publication, among those that an `Attach` announces."""
 
 
 @attrs.frozen(kw_only=True)
@@ -208,6 +224,14 @@ class Attach:
     """Those of which it has heard lately that they are stable."""
     place: int = 0
     """Under `sequencer`: of the last publication that came down to it."""
+    settled: tuple[int, ...] = ()
+    """When, by a clock of its own, a broker has settled those publications, so that whoever had
+    asked for them by then has got them; 0 for those that it has not settled. Of a client: 1 for
+    those that it wanted in order when they came."""
+    asked: tuple[int, ...] = ()
+    """When those subscriptions were confirmed there, by the same clock, so that their clients have
+    them; 0 for those that have not been."""
+    had: tuple[Had, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -292,6 +316,8 @@ class Withdraw:
 
     operation: OperationId
     client: NodeId
+    but: tuple[str, ...] = ()
+    """It is back elsewhere, where these advertisements and subscriptions lie, and they stay."""
 
 
 @attrs.frozen(kw_only=True)

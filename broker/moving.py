@@ -43,21 +43,19 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker.effects import CloseLink, Level
+from broker.effects import Level
 from broker.inputs import LinkId
 from broker.messages import (
     Adopt,
     Adopted,
     Advertise,
     Confirm,
-    Goodbye,
     GoodbyeCode,
     Hello,
     Join,
     Leave,
     Message,
     Moved,
-    Neighbourhood,
     NodeKind,
     Operation,
     Pause,
@@ -553,7 +551,7 @@ class Moving:
         core = self._core
         if not hello.is_moving or hello.node in core.neighbours.below:
             return False
-        self._say_farewell(link, GoodbyeCode.DECLINED, f"{hello.node} has not been moved here")
+        core.say_farewell(link, GoodbyeCode.DECLINED, f"{hello.node} has not been moved here")
         self.end_pause()
         return True
 
@@ -651,7 +649,7 @@ class Moving:
                 and own.parent != core.node
             ):
                 core.outbox.send(link, Moved(link=own))
-                self._say_farewell(link, GoodbyeCode.ELSEWHERE, f"{hello.node} has moved")
+                core.say_farewell(link, GoodbyeCode.ELSEWHERE, f"{hello.node} has moved")
                 return True
             return False
         if hello.is_top or hello.peer not in {life.node for life in hello.failed}:
@@ -659,6 +657,11 @@ class Moving:
         last = known.place_of(NodeId(hello.peer))
         if last is not None and last.incarnation > hello.peer_incarnation:
             return False  # the tree does without that one, and nobody takes its place any more
+        is_here = own is None or own.parent == hello.peer
+        if is_here and core.reforming.has_replaced(
+            Life(NodeId(hello.peer), hello.peer_incarnation)
+        ):
+            return False  # nobody else will
         region = known.failed_region(NodeId(hello.peer))
         hub = known.hub(region)
         if hub == core.node:
@@ -669,15 +672,10 @@ class Moving:
             if place is None or not place.moves or self._redirected.get(hello.node) == place.moves:
                 return False
             self._redirected[hello.node] = place.moves
-        core.outbox.send(link, Neighbourhood(links=known.around(region)))
+        core.reforming.tell_who_failed(link, region)
         reason = f"{hub or 'somebody else'} takes the place of {hello.peer}"
-        self._say_farewell(link, GoodbyeCode.ELSEWHERE, reason)
+        core.say_farewell(link, GoodbyeCode.ELSEWHERE, reason)
         return True
-
-    def _say_farewell(self, link: LinkId, code: GoodbyeCode, reason: str) -> None:
-        self._core.outbox.send(link, Goodbye(code=code, reason=reason))
-        self._core.outbox.add(CloseLink(link, code, reason))
-        self._core.forget_link(link)
 
 
 def _is_at_hand(neighbour: Below | None) -> bool:

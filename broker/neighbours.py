@@ -5,6 +5,7 @@ a client. A connection comes and goes without touching it.
 """
 
 from functools import cached_property
+from itertools import count
 from typing import ClassVar, Final
 
 import attrs
@@ -44,6 +45,8 @@ class Above(_Neighbour):
     lane: ClassVar = UP
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
+    is_way_open: bool = True
+    """Whether publications go up; not yet, after a branch that was cut off has joined."""
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -63,6 +66,8 @@ class Below(_Neighbour):
     sent: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     received: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     absent_since: float | None = None
+    homeless_since: float | None = None
+    """When a client that begins anew here lost its broker, and its session with that."""
     adopted_from: NodeId | None = None
     """The failed child in whose place it was adopted: what came by that child, and what comes from
     its orphans now, is one stream to those who must not change its order."""
@@ -151,6 +156,8 @@ class Arrival(Unstable[Publish | Notice]):
     number: int = attrs.field(init=False, default=0)
     """Among those that came from its source: 1, 2, 3 ..."""
     is_settled: bool = attrs.field(init=False, default=False)
+    settled_at: int = attrs.field(init=False, default=0)
+    """When this broker settled it, by its clock; 0 if it has not."""
     is_told: bool = attrs.field(init=False, default=False)
     """Whether the child that waits has been told that it is settled."""
     has_waited: bool = attrs.field(init=False, default=False)
@@ -166,6 +173,10 @@ class Arrival(Unstable[Publish | Notice]):
         publication = self.publication
         assert isinstance(publication, Publish)
         return publication.publisher, publication.incarnation, publication.seq
+
+    def is_later_than(self, other: "Arrival") -> bool:
+        """Whether both are of one publisher, and the other goes first."""
+        return self.publisher == other.publisher and self.key > other.key
 
     @property
     def publisher(self) -> NodeId:
@@ -207,6 +218,8 @@ class Neighbours:
         """Begin alone."""
         self.parent: Above | None = None
         self.below: dict[NodeId, Below] = {}
+        self.clock = count(2)
+        """Ticks when anything is installed or settled, so that it can be told what came first."""
         self.version = 0
         """Goes up whenever routes may have changed: with tables, neighbours and connections."""
 
@@ -219,6 +232,12 @@ class Neighbours:
         if self.parent is not None and self.parent.node == node:
             return self.parent
         return self.below.get(node)
+
+    def open_way_up(self) -> None:
+        """Publications go up from now on."""
+        if self.parent is not None:
+            self.parent.is_way_open = True
+            self.version += 1
 
     def others(self, source: Neighbour | None) -> list[Neighbour]:
         """Every neighbour that has joined, but for one."""

@@ -69,6 +69,34 @@ class Orphan:
         else:
             raise RemoteProtocolError("more publications than were announced")
 
+    @property
+    def settled_at(self) -> dict[Key, int]:
+        """When it has settled what it told of, by its own clock."""
+        assert self.attach is not None
+        ticks = zip(self._told, self.attach.settled, strict=False)
+        return {key: tick for key, tick in ticks if tick}
+
+    @property
+    def asked_at(self) -> dict[SubscriptionId, int]:
+        """When its subscriptions were confirmed there, by the same clock; 0 if they are not."""
+        assert self.attach is not None
+        return dict(zip(self.subscriptions, self.attach.asked, strict=False))
+
+    @property
+    def had(self) -> dict[Key, set[NodeId]]:
+        """Who got what by subscriptions that it does not have any more."""
+        assert self.attach is not None
+        found: dict[Key, set[NodeId]] = {}
+        told = self._told
+        for had in self.attach.had:
+            if had.place < len(told):
+                found.setdefault(told[had.place], set()).add(had.client)
+        return found
+
+    @property
+    def _told(self) -> list[Key]:
+        return [key_of(publication) for publication in (*self.received, *self.sent)]
+
     def has_seen(self, key: Key) -> bool:
         """Whether it has seen this publication or a later one of the same publisher."""
         publisher, *stamp = key

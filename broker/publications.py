@@ -18,6 +18,7 @@ from broker.interests import FLOODING, Interests
 from broker.limits import Limits
 from broker.messages import (
     Flag,
+    Had,
     Message,
     NodeKind,
     Notice,
@@ -43,6 +44,7 @@ from faulttol.merging import Key
 from faulttol.stability import unreceived
 from routing.ids import NodeId
 from routing.orderings import Ordering
+from routing.tables import Subscription
 
 
 @attrs.define
@@ -174,7 +176,10 @@ class Publications:
         return publication
 
     def admit(self, arrival: Arrival) -> None:
-        """Take in a publication in the stead of a failed broker; its streams are taken care of."""
+        """Take in a publication in the stead of a failed broker; its streams are taken care of.
+
+        Later ones of its publisher may be held here, for which others asked before.
+        """
         route = arrival.route
         assert isinstance(arrival.publication, Publish)
         arrival.waits = arrival.has_waited = (
@@ -182,8 +187,14 @@ class Publications:
         ) and not arrival.publication.flags & Flag.UNORDERED
         if route.climbs:
             self._climb(arrival)
-        for settled in self.ordering.arrived(arrival):
-            self._settle(settled)
+        ordering = self.ordering
+        later = next((other for other in ordering.held if other.is_later_than(arrival)), None)
+        if later is None:
+            settled = ordering.arrived(arrival)
+        else:
+            settled = ordering.arrived_before(arrival, later)
+        for other in settled:
+            self._settle(other)
 
     def settle_now(self, arrival: Arrival) -> None:
         """Settle a publication whatever it waits for, and nothing else."""
@@ -230,7 +241,7 @@ class Publications:
         if route.links:
             self.counters.sent += len(route.links)
             self._outbox.add(SendMessage(route.links, arrival.publication))
-        arrival.is_settled = True
+        arrival.is_settled, arrival.settled_at = True, next(self.neighbours.clock)
         if arrival.is_awaited and not arrival.is_told:
             self.tell_settled(arrival)
         if self._barriers:
@@ -348,10 +359,11 @@ class Publications:
             children = self.neighbours.children()
             down = [n for n in children if n.has_joined and not n.is_standby]
             down += [below[hop] for hop in hops if hop in below and below[hop] not in down]
-            climbs = parent is not None and source is not parent
+            climbs = source is not parent
         else:
             down = [below[hop] for hop in hops if hop in below]
-            climbs = parent is not None and source is not parent and UP in hops
+            climbs = source is not parent and UP in hops
+        climbs = climbs and parent is not None and parent.is_way_open
         if not is_from_client and not self.ordering.settles_at_root:
             # Whoever is interested behind a broker has it already when it comes from there.
             down = [neighbour for neighbour in down if neighbour is not source]
@@ -533,10 +545,13 @@ class Publications:
         if neighbour.link is not None:
             self._outbox.send(neighbour.link, message)
 
-    def begin_anew_above(self, parent: Above) -> tuple[list[Publish], list[Publish]]:
+    def begin_anew_above(
+        self, parent: Above
+    ) -> tuple[list[Publish], list[Publish], tuple[int, ...], tuple[Had, ...]]:
         """The parent is somebody else now: number the streams anew, from what is kept of them.
 
-        Returns what was received and what was sent, as `Attach` tells it.
+        Returns what was received, what was sent, when it was settled, and who had it, as `Attach`
+        tells it.
         """
         for entries in (parent.received.confirmed, parent.received.unconfirmed):
             duplicates = [a for a in entries if a.route is NOWHERE and a.settles is None]
@@ -550,7 +565,24 @@ class Publications:
         }
         parent.told = (0, 0)
         self._lazy[UP] = parent
-        return log_of_received(parent.received.keep()), log_of_sent(sent)
+        received = parent.received.keep()
+        told = [arrival.settles or arrival for arrival in (*received, *sent)]
+        settled = tuple(arrival.settled_at for arrival in told)
+        had = tuple(
+            Had(entry.client, place)
+            for place, arrival in enumerate(told)
+            for entry in self.got_once(arrival)
+            if entry.hop != UP
+        )
+        return log_of_received(received), log_of_sent(sent), settled, had
+
+    def got_once(self, arrival: Arrival) -> list[Subscription]:
+        """By which subscriptions that are withdrawn by now somebody got this, in order."""
+        publication = arrival.publication
+        assert isinstance(publication, Publish)
+        if not arrival.settled_at or arrival.is_unordered:
+            return []
+        return self.interests.got_once(decode_content(publication.content), arrival.settled_at)
 
     def forget_above(self, gone: Above) -> list[Arrival]:
         """The parent is gone and nobody takes its place: go on alone.

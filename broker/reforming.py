@@ -111,8 +111,12 @@ class Reforming:
         """Greetings of clients whose broker has failed, they say."""
         self._sought: _Sought | None = None
         """The hub that has been dialled."""
-        self._awaits_adoption = False
-        """Whether a hub has heard of this branch and has not taken it in yet."""
+        self._orphaned_by: Life | None = None
+        """Whose place a hub takes that has heard of this branch and has not taken it in yet."""
+        self._replaced: dict[NodeId, int] = {}
+        """Whose place this broker has taken as the hub; their incarnations."""
+        self._sent_away: dict[NodeId, int] = {}
+        """Who took this broker for the hub and has been told that it is not; their incarnations."""
         self.reformed = 0
         self.circles = 0
 
@@ -142,6 +146,7 @@ class Reforming:
     def review(self) -> None:
         """Somebody has failed or has come: find out what is to be done now."""
         core = self._core
+        self._step_down_if_superseded()
         parent = core.neighbours.parent
         if parent is not None and self._is_dead(parent) and parent.hop not in self._gaps:
             if core.is_ready:
@@ -176,12 +181,12 @@ class Reforming:
     def who_has_failed(self) -> tuple[Life, ...]:
         """What a hub is told that is to take the parent's place, until it has."""
         known = self._core.neighbourhood
-        return known.buried if self.is_seeking or self._awaits_adoption else ()
+        return known.buried if self.is_seeking or self._orphaned_by else ()
 
     @property
     def is_busy(self) -> bool:
         """Whether there is a gap, above or below."""
-        return bool(self._gaps) or self.is_seeking or self._awaits_adoption
+        return bool(self._gaps) or self.is_seeking or self._orphaned_by is not None
 
     def describe(self) -> list[str]:
         """What is being waited for, in words."""
@@ -205,7 +210,7 @@ class Reforming:
         if hub is None:
             core.cut_off(f"{len(region)} brokers failed, δ is {core.delta}")
         elif hub == core.node:
-            self._awaits_adoption = False
+            self._orphaned_by = None
             core.stop_looking()
             self._open_gap(parent)
         else:
@@ -252,7 +257,7 @@ class Reforming:
 
     def on_cut_off(self) -> None:
         """Nobody adopts this branch: it joins anew, and whoever has failed is not its concern."""
-        self._awaits_adoption = False
+        self._orphaned_by = None
         self._sought = None
 
     def seek_again(self) -> None:
@@ -260,17 +265,30 @@ class Reforming:
         self._sought = None
         self.review()
 
-    def attach(self, parent: Above) -> None:
+    def on_sent_away(self, sent: Summon) -> None:
+        """Who was to be the hub knows that somebody else is, and of whom else to think."""
+        core = self._core
+        parent = core.neighbours.parent
+        if parent is None:
+            return  # it looked for a join point, not for a hub
+        if self._orphaned_by is not None:
+            core.hang_up(parent, GoodbyeCode.LEFT, "sent to another hub")
+            parent.node, parent.incarnation = attrs.astuple(self._orphaned_by)
+            self._orphaned_by = None
+        self._believe(sent)
+        self.seek_again()
+
+    def attach(self, parent: Above, failed: Life) -> None:
         """A hub has answered and waits for everything that passed between the old parent and us."""
         core = self._core
         assert parent.link is not None
-        self._awaits_adoption = True
+        self._orphaned_by = self._orphaned_by or failed
         self._sought = None
         core.take_over_if_first()
         around = core.neighbourhood.for_newcomer(brokers_only=False)  # from the old place
         own = core.new_own_link(parent)  # which is so only when the hub has said it, to everybody
         advertisements, subscriptions = core.interests.claims_above()
-        received, sent = core.publications.begin_anew_above(parent)
+        received, sent, settled, had = core.publications.begin_anew_above(parent)
         attach = Attach(
             advertisements=len(advertisements),
             subscriptions=len(subscriptions),
@@ -280,6 +298,9 @@ class Reforming:
             seen=core.publications.last_seen,
             stable=core.publications.lately_stable,
             place=core.publications.place,
+            settled=settled,
+            asked=tuple(core.interests.confirmed_at(s.subscription for s in subscriptions)),
+            had=had,
         )
         messages: list[Message] = [attach, *advertisements, *subscriptions, *received, *sent]
         for message in messages:
@@ -352,6 +373,7 @@ class Reforming:
             address=hello.address,
         )
         gap.orphans[hello.node] = Orphan(neighbour)
+        self._sent_away.pop(hello.node, None)
         return neighbour
 
     def postpones(self, link: LinkId, hello: Hello) -> bool:
@@ -381,6 +403,51 @@ class Reforming:
     def keep_waiting(self, link: LinkId, hello: Hello) -> None:
         """Somebody takes this broker for the hub, which does not know yet whether it is."""
         self._waiting.append((link, hello))
+
+    def has_replaced(self, failed: Life) -> bool:
+        """Whether this broker has been the hub in its place: who has not come then is too late."""
+        return self._replaced.get(failed.node) == failed.incarnation
+
+    def _step_down_if_superseded(self) -> None:
+        """More have failed around this hub, and by name somebody else is the first around them."""
+        core = self._core
+        gap = self._gaps.get(UP)
+        if gap is None:
+            return
+        region = self._region(gap)
+        if len(region) > core.delta or core.neighbourhood.hub(region) in (None, core.node):
+            return
+        del self._gaps[UP]
+        core.outbox.log(Level.INFO, "not the hub any more", around=gap.dead.node)
+        for node, orphan in gap.orphans.items():
+            assert orphan.neighbour.link is not None
+            self._sent_away[node] = orphan.neighbour.incarnation
+            self.tell_who_failed(orphan.neighbour.link, region)
+            core.hang_up(orphan.neighbour, GoodbyeCode.ELSEWHERE, "there is another hub")
+
+    def sends_away(self, link: LinkId, hello: Hello) -> bool:
+        """Whether somebody looks for the hub here and is told at once that it is somebody else.
+
+        It is told once who this broker knows to have failed. If it comes again all the same, it
+        knows something else that this broker does not know yet, and may be right.
+        """
+        core = self._core
+        was_orphan = (hello.peer, hello.peer_incarnation) == (core.node, core.incarnation)
+        was_told = self._sent_away.get(hello.node) == hello.incarnation
+        if was_orphan != was_told or (self._sought is None and not was_told):
+            return False
+        self._sent_away[hello.node] = hello.incarnation
+        parent = core.neighbours.parent
+        region = [] if parent is None else core.neighbourhood.failed_region(parent.node)
+        self.tell_who_failed(link, region)
+        core.say_farewell(link, GoodbyeCode.ELSEWHERE, "there is another hub")
+        return True
+
+    def tell_who_failed(self, link: LinkId, region: list[NodeId]) -> None:
+        """Let an orphan of this region find the hub that this broker would ask in its place."""
+        core = self._core
+        failed, links = core.neighbourhood.buried, core.neighbourhood.around(region)
+        core.outbox.send(link, Summon(hub=core.node, failed=failed, address="", links=links))
 
     def _answer_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -469,6 +536,9 @@ class Reforming:
             core.neighbourhood.add_all(orphan.attach.links)
             core.note_standby(orphan.neighbour)
         core.neighbourhood.close(region)
+        self._replaced |= {
+            life.node: life.incarnation for life in core.neighbourhood.buried if life.node in region
+        }
         adoption = core.interests.adopt(dead, orphans)
         self.tell_neighbourhood(None)
         settles_at_root = core.publications.ordering.settles_at_root
@@ -517,9 +587,9 @@ class Reforming:
     def on_neighbourhood(self, source: Neighbour, told: Neighbourhood) -> None:
         """A neighbour tells how the tree looks around it."""
         core = self._core
-        is_adopted = self._awaits_adoption and isinstance(source, Above)
+        is_adopted = self._orphaned_by is not None and isinstance(source, Above)
         if is_adopted:
-            self._awaits_adoption = False
+            self._orphaned_by = None
         suspected = [self.suspect(life, f"so says {source.node}") for life in told.closed]
         news = core.neighbourhood.add_all(told.links) or any(suspected) or is_adopted
         concerned = {node for gap in self._gaps.values() for node in self._region(gap)}
@@ -634,9 +704,7 @@ class Reforming:
     def on_summon(self, summon: Summon) -> None:
         """A hub waits for us, perhaps."""
         core = self._core
-        core.neighbourhood.add_all(summon.links)
-        for life in summon.failed:
-            self.suspect(life, "so says a hub")
+        self._believe(summon)
         self.review()
         core.join_instead(summon.address)
         own = core.neighbourhood.link_of(core.node)
@@ -646,6 +714,17 @@ class Reforming:
         if summon.failed and parent.node != summon.hub:
             self._replies[summon.address] = None
             core.outbox.add(OpenLink(summon.address))
+
+    def _believe(self, summon: Summon) -> None:
+        """Take in who stands where, and who has failed: also who stands elsewhere since."""
+        known = self._core.neighbourhood
+        for link in summon.links:
+            before = known.place_of(link.child)
+            if before is not None and before.incarnation < link.incarnation:
+                self.suspect(Life(link.child, before.incarnation), "it has been restarted")
+        known.add_all(summon.links)  # those of the failed as well, before they are buried
+        for life in summon.failed:
+            self.suspect(life, f"so says {summon.hub}")
 
     def _answer_doubted(self) -> None:
         """Clients that say their broker has failed are answered when that is known."""

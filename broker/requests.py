@@ -35,9 +35,11 @@ class Requests:
         neighbours: Neighbours,
         outbox: Outbox,
         send_in_turn: Callable[[Neighbour, Message], None],
+        on_confirmed: Callable[[OperationId], None],
     ) -> None:
         """Begin with none; everything is sent in turn, behind publications that are held."""
         self.refused = 0
+        self._on_confirmed = on_confirmed
         self._prefix = f"{node}#{incarnation}."
         self._neighbours = neighbours
         self._outbox = outbox
@@ -49,6 +51,15 @@ class Requests:
     def __len__(self) -> int:
         """How many are not confirmed everywhere."""
         return len(self._operations)
+
+    @property
+    def under_way(self) -> frozenset[OperationId]:
+        """Those that are not confirmed everywhere."""
+        return frozenset(self._operations)
+
+    def still_unconfirmed(self, operations: frozenset[OperationId]) -> frozenset[OperationId]:
+        """Which of these are not confirmed everywhere."""
+        return operations.intersection(self._operations)
 
     def new_operation(self) -> OperationId:
         """A name for an operation of this broker's own."""
@@ -168,4 +179,5 @@ class Requests:
         return False
 
     def _confirm(self, source: Neighbour, operation: OperationId) -> None:
+        self._on_confirmed(operation)
         self._send_in_turn(source, Confirm(operation=operation))

@@ -12,7 +12,9 @@ every orphan that lacks it:
 Streams begin anew with what is kept, at both ends, so that counters and confirmations go on.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import attrs
 
@@ -117,7 +119,8 @@ class Reunion:
             subscriptions = interests.subscriptions
             for name in subscriptions.index.match(decode_content(content)):
                 entry = subscriptions.get(name)
-                if entry is not None:
+                # What lies behind the failed neighbour, and behind no orphan, is no more.
+                if entry is not None and entry.hop != self._dead.hop:
                     side = entry.hop if entry.hop in self._orphans else None
                     by_side.setdefault(side, {})[name] = entry.client if entry.ordered else None
             if interests.policy == FLOODING:
@@ -224,27 +227,93 @@ class Reunion:
 
     def _find_lacking(self, sides: Sequence[Side]) -> None:
         for node, side in zip((None, *self._orphans), sides, strict=True):
-            got = set(side.got) - set(side.concern_all)
-            wanted_once = {key for key in got if node not in self._items[key].wanted_by}
-            side.concern_all = wanted_once.union(side.concern_all)
-            wishes = {
+            settled_at = self._settled_at(node)
+            side.settled = sorted(settled_at, key=settled_at.__getitem__)
+            wanted = {
                 key: item.wanted_by[node]
                 for key, item in self._items.items()
                 if node in item.wanted_by
             }
+            wishes = self._in_time(node, wanted, settled_at)
+            had = self._had(node, settled_at)
             side.subscriptions = {key: frozenset(names) for key, names in wishes.items()}
             side.subscribers = {
                 key: frozenset(client for client in names.values() if client is not None)
                 for key, names in wishes.items()
             }
-            # Whoever wanted these is not known any more, and got them all the same.
-            everybody = frozenset[NodeId]().union(*side.subscribers.values())
-            side.subscribers |= dict.fromkeys(wanted_once, everybody)
+            for key, clients in had.items():
+                side.subscribers[key] = side.subscribers.get(key, frozenset()) | clients
+            got = set(side.got) - set(side.concern_all)
             side.lacks = [
                 key
                 for key, item in self._items.items()
                 if node in item.wanted_by and key not in got and self._lacks(node, key, item)
             ]
+            side.asked_in_time = {
+                key
+                for key in side.lacks
+                if self._publications.interests.were_there_before(
+                    side.subscriptions[key],
+                    key[0],
+                    decode_content(self._items[key].publication.content),
+                )
+            }
+
+    def _settled_at(self, node: NodeId | None) -> dict[Key, int]:
+        """What a side has settled, and when, by its clock."""
+        if node is not None:
+            ticks = self._orphans[node].settled_at
+            return {key: tick for key, tick in ticks.items() if key in self._items}
+        return {
+            key: item.arrival.settled_at
+            for key, item in self._items.items()
+            if item.arrival is not None and item.arrival.settled_at
+        }
+
+    def _in_time(
+        self,
+        node: NodeId | None,
+        wanted: Mapping[Key, _Wishes],
+        settled_at: Mapping[Key, int],
+    ) -> Mapping[Key, _Wishes]:
+        """A side's subscriptions that are confirmed, and were when it settled what they want."""
+        if node is None:
+            names = list(dict.fromkeys(chain.from_iterable(wanted.values())))
+            confirmed_at = self._publications.interests.confirmed_at(names)
+            asked_at = dict(zip(names, confirmed_at, strict=True))
+        else:
+            asked_at = self._orphans[node].asked_at
+        is_client = self._is_client(node)
+        return {
+            key: {
+                name: client
+                for name, client in names.items()
+                if 0 < asked_at.get(name, 0) <= settled_at.get(key, math.inf)
+                and not (is_client and key in settled_at)
+            }
+            for key, names in wanted.items()
+        }
+
+    def _had(self, node: NodeId | None, settled_at: Mapping[Key, int]) -> Mapping[Key, set[NodeId]]:
+        """Who on a side got what by a subscription that is withdrawn; of a client: what it got."""
+        if not self._is_ordered:
+            return {}
+        if node is not None:
+            is_client = self._is_client(node)
+            return {key: {node} for key in settled_at} if is_client else self._orphans[node].had
+        found = {}
+        for key in settled_at:
+            arrival = self._items[key].arrival
+            assert arrival is not None
+            found[key] = {
+                entry.client
+                for entry in self._publications.got_once(arrival)
+                if entry.hop not in self._orphans and entry.hop != self._dead.hop
+            }
+        return found
+
+    def _is_client(self, node: NodeId | None) -> bool:
+        return node is not None and self._orphans[node].neighbour.kind is NodeKind.CLIENT
 
     def _lacks(self, node: NodeId | None, key: Key, item: _Item) -> bool:
         """Whether a side that wants a publication, and has not got it lately, has not got it."""

@@ -43,7 +43,9 @@ counts.
 
 A broker that was well, and in the same incarnation is ``recovering``, was cut off with all that is
 behind it, which only more than δ failures bring about: too many have failed from ``millis`` before
-that until it is ``operational`` again.
+that until it is ``operational`` again. A client that ``joined`` and had lost its broker ``millis``
+before that has lost its session: if too many had failed at some time between, they have for that
+client from the first to the last.
 """
 
 import enum
@@ -524,7 +526,7 @@ def _excuse(
         return Excuse.WITHDRAWN
     if confirmed == math.inf and failures.has_failed(publication[0], issued):
         return Excuse.PUBLISHER_FAILED
-    if failures.were_too_many(issued, confirmed):
+    if failures.were_too_many(subscriber.name, issued, confirmed):
         return Excuse.TOO_MANY_FAILURES
     return None
 
@@ -539,6 +541,8 @@ class _Failures:
     by_node: Mapping[str, Sequence[_Interval]]
     too_many: Sequence[_Interval]
     """When more than δ brokers had failed at the same time, or somebody was cut off."""
+    too_many_for: Mapping[str, Sequence[_Interval]]
+    """When clients had no session because of that."""
 
     def first_of(self, node: str, since: float) -> float:
         """Return when the node first failed from a time on; infinity if it never did."""
@@ -549,9 +553,10 @@ class _Failures:
         """Tell whether there was a time from then on at which the node had failed."""
         return any(end >= since for _, end in self.by_node.get(node, ()))
 
-    def were_too_many(self, since: float, until: float) -> bool:
-        """Tell whether there was a time between at which too many brokers had failed."""
-        return any(start <= until and end >= since for start, end in self.too_many)
+    def were_too_many(self, client: str, since: float, until: float) -> bool:
+        """Tell whether there was a time between at which too many had failed for a client."""
+        times = chain(self.too_many, self.too_many_for.get(client, ()))
+        return any(_overlap((since, until), time) for time in times)
 
 
 def _failures(run: _Run) -> _Failures:
@@ -575,8 +580,25 @@ def _failures(run: _Run) -> _Failures:
     for node, at in failed_at.items():
         by_node[node].append((at, math.inf))
     brokers = [intervals for node, intervals in by_node.items() if node not in run.clients]
-    too_many = _times_of_more_than(run.delta, chain.from_iterable(brokers))
-    return _Failures(by_node, [*too_many, *_times_cut_off(events)])
+    too_many = [
+        *_times_of_more_than(run.delta, chain.from_iterable(brokers)),
+        *_times_cut_off(events),
+    ]
+    too_many_for: defaultdict[str, list[_Interval]] = defaultdict(list)
+    for client, homeless in _times_without_session(run, events):
+        if any(_overlap(homeless, time) for time in too_many):
+            too_many_for[client].append(homeless)
+    return _Failures(by_node, too_many, too_many_for)
+
+
+def _overlap(one: _Interval, other: _Interval) -> bool:
+    return one[0] <= other[1] and one[1] >= other[0]
+
+
+def _times_without_session(run: _Run, events: Iterable[Record]) -> Iterator[tuple[str, _Interval]]:
+    for event in events:
+        if event["kind"] == "joined" and event["about"] in run.clients and event["millis"]:
+            yield event["about"], (event["at"] - event["millis"] / 1000, event["at"])
 
 
 def _times_cut_off(events: Iterable[Record]) -> Iterator[_Interval]:

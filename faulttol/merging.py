@@ -7,8 +7,9 @@ sides have a publication in common with somebody who has seen more, they get it 
 
 The order is put together from *bindings*, pairs of publications of which one was first for sure:
 
-- a side got both in this order, for one of its subscribers, and a subscriber of whom anything is
-  missing wants both;
+- a side got both in this order, for one of its subscribers, and somebody on another side, of whom
+  anything is missing, wants both; or it gave one of them, or both, and has settled them in this
+  order;
 - a side got the one, wants the other and lacks it: the region had not released it to that side, so
   whatever the side got was before it (and so was what it has settled itself and given); or it has
   given the other, and still waits to hear that it has been settled;
@@ -17,19 +18,23 @@ The order is put together from *bindings*, pairs of publications of which one wa
 - they are of one publisher.
 
 "Wants both" matters. Two publications without a common subscriber have no order, and different
-brokers of the region may have had them differently; three such pairs make a harmless circle.
+brokers of the region may have had them differently; three such pairs make a harmless circle. Only
+where nothing speaks against it, others get what a side got in that order all the same: whoever
+shared both may be gone.
 
 A circle with something in it that a side lacks is none: the region had *passed by* that side, whose
 subscription came too late for the one that it wants now, and it is not to have it. It did not come
-too late if that side got, by the same subscription, something that was there before.
+too late if that side got, by the same subscription, something that was there before, or if it was
+installed before anybody could publish such a thing.
 
 A publication is *decided* if the region released it to some side, or if something that it comes
 before was released. What is not decided the hub takes in as it takes in any other.
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 import attrs
@@ -55,12 +60,16 @@ class Side:
     """Those in `gave` that it holds until the region says that they are settled."""
     decides: bool = False
     """What it gave had been settled before, and went down into the region: the order is final."""
+    settled: Sequence[Key] = ()
+    """What it got and what it gave, in the order in which its own subscribers have it."""
     lacks: Sequence[Key] = ()
     """What it wants, and has not got, in the order in which these are known to the hub."""
     subscribers: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
     """Who on this side wants it, in order."""
     subscriptions: Mapping[Key, frozenset[SubscriptionId]] = attrs.field(factory=dict)
     """And by which of their subscriptions, as far as that is known."""
+    asked_in_time: Collection[Key] = frozenset()
+    """Those in `lacks` that it has asked for before they were published."""
 
 
 @attrs.frozen
@@ -118,6 +127,8 @@ def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
         for number, _, key in late:
             passed_by[number].add(key)
 
+    if _add_what_may_have_been_seen(bindings, sides, lacks):
+        order, circles = _sorted_by(bindings, keys)
     decided = {key for side in sides if not side.decides for key in side.got}
     decided.update(key for side in sides if side.decides for key in side.gave)
     _close(decided, bindings)
@@ -138,14 +149,18 @@ def _bind(
 ) -> tuple[_Bindings, list[_Lack]]:
     bindings = _Bindings(dict.fromkeys(keys, ()))
     lacking: list[_Lack] = []
-    watched = {
-        wanted
-        for side, lacked in zip(sides, lacks, strict=True)
-        for wanted in _wanted_by_each(side)
-        if not wanted.isdisjoint(lacked)
-    }
+    # On one side all have the same, in the order in which it comes there: what counts are others.
+    wanted = [_wanted_by_each(side) for side in sides]
+    waiting = [
+        {keys for keys in by_each if not keys.isdisjoint(lacked)}
+        for by_each, lacked in zip(wanted, lacks, strict=True)
+    ]
+    wanted_by_others, waiting_others = _of_others(wanted), _of_others(waiting)
     for number, side in enumerate(sides):
-        lacking += [(number, *pair) for pair in _bind_got(side, lacks[number], watched, bindings)]
+        _bind_got(side, waiting_others[number], bindings)
+        lacking += [
+            (number, *pair) for pair in _lack(side, lacks[number], wanted_by_others[number])
+        ]
         if side.decides:
             for first, then in pairwise(side.gave):
                 bindings.add(first, then)
@@ -164,29 +179,73 @@ def _wanted_by_each(side: Side) -> set[frozenset[Key]]:
     return {frozenset(keys) for keys in wanted.values()}
 
 
-def _bind_got(
-    side: Side, lacks: Sequence[Key], watched: Collection[frozenset[Key]], bindings: _Bindings
-) -> list[tuple[Key, Key]]:
-    """What one subscriber got in order, as far as another is to have it so; and what it lacks."""
-    lacking = []
+def _add_what_may_have_been_seen(
+    bindings: _Bindings, sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
+) -> bool:
+    """Whoever is gone may have got what a side got, and as it got that, which nobody else tells.
+
+    Returns whether that binds anything; where something else speaks against it, it does not.
+    """
+    waiting = {
+        keys
+        for side, lacked in zip(sides, lacks, strict=True)
+        for keys in _wanted_by_each(side)
+        if not keys.isdisjoint(lacked)
+    }
+    pairs = {
+        pair: None
+        for side in sides
+        for keys in waiting
+        for pair in pairwise(key for key in side.got if key in keys)
+    }
+    found = False
+    for first, then in pairs:
+        if first not in bindings.before[then] and then not in bindings.all_before(first):
+            bindings.add(first, then)
+            found = True
+    return found
+
+
+def _of_others(by_side: Sequence[set[frozenset[Key]]]) -> list[list[frozenset[Key]]]:
+    """For each side what there is on any other."""
+    sides_with = Counter(chain.from_iterable(by_side))
+    return [
+        [keys for keys, count in sides_with.items() if count > (keys in own)] for own in by_side
+    ]
+
+
+def _bind_got(side: Side, waiting_others: Iterable[frozenset[Key]], bindings: _Bindings) -> None:
+    """What one subscriber has got in order, another who waits for anything gets in that order."""
     for wanted in _wanted_by_each(side) or {frozenset[Key]()}:
         got = [key for key in side.got if key in wanted or key in side.concern_all]
-        gave = [key for key in side.gave if key in wanted] if side.decides else []
-        lacked = [key for key in lacks if key in wanted]
         awaited = [key for key in side.gave if key in side.awaits and key in wanted]
-        for by_another in watched:
-            chain = [key for key in got if key in by_another]
-            for first, then in pairwise(chain):
+        for by_another in waiting_others:
+            shared = [key for key in got if key in by_another]
+            settled = [key for key in side.settled if key in wanted and key in by_another]
+            for first, then in chain(pairwise(shared), pairwise(settled)):
                 bindings.add(first, then)
-            for key in awaited if chain else ():
+            for key in awaited if shared else ():
                 if key in by_another:
-                    bindings.add(chain[-1], key)
-            # What a side settles itself it has before it gives it away.
-            before = [*chain[-1:], *[key for key in gave if key in by_another][-1:]]
-            for key in lacked:
-                if key in by_another:
-                    lacking += [(first, key) for first in before if first != key]
-    return lacking
+                    bindings.add(shared[-1], key)
+
+
+def _lack(
+    side: Side, lacks: Sequence[Key], wanted_by_others: Iterable[frozenset[Key]]
+) -> list[tuple[Key, Key]]:
+    """What a subscriber wants and has not got comes after what it has."""
+    lacking = []
+    for wanted in _wanted_by_each(side):
+        had = [
+            [key for key in side.got if key in wanted or key in side.concern_all],
+            [key for key in side.settled if key in wanted],
+        ]
+        lacked = [key for key in lacks if key in wanted]
+        for key in lacked:
+            lacking += [(first, key) for first in chain(*had) if first[0] == key[0] and first > key]
+        for by_another in wanted_by_others:
+            last = [shared[-1] for keys in had if (shared := [k for k in keys if k in by_another])]
+            lacking += [(first, key) for key in lacked if key in by_another for first in last]
+    return [(first, key) for first, key in lacking if first != key]
 
 
 def _with(certain: _Bindings, lacking: Iterable[_Lack]) -> _Bindings:
@@ -224,6 +283,8 @@ def _of_one_side(
 
 def _is_timely(side: Side, key: Key, certain: _Bindings) -> bool:
     """Whether a side had asked for a publication before the region released it."""
+    if key in side.asked_in_time:
+        return True
     wanted_by = side.subscriptions.get(key, frozenset())
     before = certain.all_before(key).intersection(side.got)
     earlier = (side.subscriptions.get(first, frozenset()) for first in before)

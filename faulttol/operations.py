@@ -9,7 +9,7 @@ An operation stays with a neighbour until that neighbour confirms it, so that af
 connection it can be sent again; installing one twice changes nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import attrs
@@ -45,6 +45,10 @@ class Operations(Generic[Request]):
     def __contains__(self, operation: OperationId) -> bool:
         """Whether this operation is under way."""
         return operation in self._pending
+
+    def __iter__(self) -> Iterator[OperationId]:
+        """Those under way, in the order in which they came."""
+        return iter(self._pending)
 
     def begin(
         self,

@@ -76,6 +76,9 @@ class Ordering(Protocol[Arrival]):
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         """Take in a publication; returns those that are settled now, in this order."""
 
+    def arrived_before(self, arrival: Arrival, later: Arrival) -> Sequence[Arrival]:
+        """The same, of one that comes late and goes before another that is held already."""
+
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """The parent has settled it; returns those that are settled now, in this order."""
 
@@ -97,6 +100,10 @@ class _SettleOnArrival(Generic[Arrival]):
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         """Everything at once, in the order of arrival."""
         return (arrival,)
+
+    def arrived_before(self, arrival: Arrival, later: Arrival) -> Sequence[Arrival]:
+        """Nothing is held here that it could go before."""
+        raise AssertionError(f"{arrival} comes before {later}, which is not held")
 
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """Nobody waits here, so nobody is told."""
@@ -254,10 +261,32 @@ class Pairwise(Generic[Arrival]):
         """Settle what comes from above at once, and what comes from below in its turn."""
         if arrival.descends or not (arrival.waits or self._held):
             return (arrival,)
-        blockers = self._last_blockers(arrival) if self._held else {}
+        return self._hold_if_need_be(arrival, arrival.hop, arrival.subscribers)
+
+    def arrived_before(self, arrival: Arrival, later: Arrival) -> Sequence[Arrival]:
+        """Queue all of them again, this one in its place."""
+        queue = list(self._held.values())
+        place = queue.index(self._held[id(later)])
+        for bound in (
+            self._held,
+            self._last_of_publisher,
+            self._last_from_hop,
+            self._last_to_climb,
+        ):
+            bound.clear()
+        for held in queue[:place]:
+            self._hold_if_need_be(held.arrival, held.hop, held.subscribers)
+        settled = self._hold_if_need_be(arrival, arrival.hop, arrival.subscribers)
+        for held in queue[place:]:
+            self._hold_if_need_be(held.arrival, held.hop, held.subscribers)
+        return settled
+
+    def _hold_if_need_be(
+        self, arrival: Arrival, hop: NodeId, subscribers: int
+    ) -> Sequence[Arrival]:
+        blockers = self._last_blockers(arrival, hop, subscribers) if self._held else {}
         if not (arrival.waits or blockers):
             return (arrival,)
-        hop, subscribers = arrival.hop, arrival.subscribers
         held = _Held(arrival, hop, subscribers, next(self._places), len(blockers))
         for blocker in blockers.values():
             blocker.blocks.append(held)
@@ -296,13 +325,14 @@ class Pairwise(Generic[Arrival]):
             for blocked in held.blocks:
                 blocked.blockers -= 1
 
-    def _last_blockers(self, arrival: Arrival) -> dict[int, "_Held[Arrival]"]:
+    def _last_blockers(
+        self, arrival: Arrival, hop: NodeId, subscribers: int
+    ) -> dict[int, "_Held[Arrival]"]:
         """Which held publications block this one, by their places; the last of each kind."""
         blockers = []
         if arrival.publisher in self._last_of_publisher:
             blockers.append(self._last_of_publisher[arrival.publisher])
-        subscribers = arrival.subscribers
-        for theirs, held in self._last_from_hop.get(arrival.hop, {}).items():
+        for theirs, held in self._last_from_hop.get(hop, {}).items():
             if theirs & subscribers:
                 blockers.append(held)
         if arrival.climbs:

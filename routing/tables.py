@@ -30,6 +30,8 @@ class RoutingEntry(Generic[Id]):
     ordered: bool = True
     incarnation: int = 1
     """Of the client."""
+    tick: int = 0
+    """When it was installed at this node, by a clock of that node's own."""
     hop: NodeId = attrs.field()
     """The way to its client: the neighbour it came from, or a name that stays when that changes."""
 

@@ -102,8 +102,8 @@ class Story:
     def launcher(self, kind: str, about: str) -> None:
         self.write("launcher", kind, about=about)
 
-    def broker(self, broker: str, kind: str, about: str) -> None:
-        self.write(broker, kind, about=about, members=[], millis=0.5)
+    def broker(self, broker: str, kind: str, about: str, *, millis: float = 0.5) -> None:
+        self.write(broker, kind, about=about, members=[], millis=millis)
 
 
 Tale = Callable[[Story, bool], None]
@@ -698,6 +698,19 @@ def who_is_started_again_was_not_cut_off(story: Story, is_excused: bool) -> None
     story.broker("b1", "recovering", "b1")
     story.publish("p")
     story.broker("b1", "operational", "b1")
+
+
+@excuses(Excuse.TOO_MANY_FAILURES)
+def without_a_session_since_too_many_had_failed(story: Story, is_excused: bool) -> None:
+    story.subscribe("s")
+    story.launcher("crashed", "b1")
+    if is_excused:
+        story.launcher("crashed", "b2")
+        story.broker("b2", "operational", "b2")
+    story.broker("b1", "operational", "b1")
+    story.publish("p")
+    story.confirm("p")
+    story.broker("b1", "joined", "s", millis=3_600_000)
 
 
 @excuses(Excuse.TOO_MANY_FAILURES)

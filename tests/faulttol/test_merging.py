@@ -36,6 +36,7 @@ def side(
     gave: str = "",
     awaits: str = "",
     lacks: str = "",
+    settled: str = "",
     decides: bool = False,
     **wanted: str,
 ) -> Side:
@@ -50,6 +51,7 @@ def side(
         gave=keys(gave),
         awaits=frozenset(keys(awaits)),
         lacks=keys(lacks),
+        settled=keys(settled),
         decides=decides,
         subscribers={k: frozenset(clients) for k, clients in subscribers.items()},
     )
@@ -79,8 +81,19 @@ def test_what_nobody_got_is_not_decided() -> None:
 def test_what_a_side_lacks_comes_after_what_it_got_although_it_was_named_first() -> None:
     one = side(got="p1", lacks="q1", s="p1 q1")
     other = side(got="q1", t="q1", u="p1")
+    neither = side(lacks="p1 q1", v="p1 q1")
 
-    assert merged("q1 p1", one, other) == ("p1 q1", "")
+    assert merged("q1 p1", one, other, neither) == ("p1 q1", "")
+
+
+def test_what_is_ordered_differently_where_nobody_shares_both_is_no_circle() -> None:
+    """Only s shares q1 and p1, only t shares p2 and q1; p1 comes before p2 all the same."""
+    hub = side(gave="q1", settled="q1", lacks="p1", decides=True, s="q1 p1")
+    other = side(got="p2", lacks="q1", t="p2 q1")
+
+    result = merge(keys("p1 p2 q1"), [hub, other])
+    assert result.passed_by == (frozenset(), frozenset())
+    assert result.circles == 0
 
 
 def test_an_earlier_one_of_the_publisher_is_decided_with_a_later_one() -> None:
@@ -196,6 +209,32 @@ def test_of_two_that_may_be_late_it_is_not_who_got_something_earlier_by_that_sub
     assert result.circles == 0
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_of_two_that_may_be_late_it_is_not_who_asked_before_anything_was_published(
+    is_last: bool,
+) -> None:
+    timely = side(got="p1", lacks="q1", s="p1 q1")
+    timely.asked_in_time = keys("q1")
+    late = side(got="q1", lacks="p1", t="p1 q1")
+    sides = [late, timely] if is_last else [timely, late]
+
+    result = merge(keys("p1 q1"), sides)
+    assert result.passed_by[sides.index(timely)] == frozenset()
+    assert result.passed_by[sides.index(late)] == frozenset(keys("p1"))
+    assert result.circles == 0
+
+
+@pytest.mark.parametrize("settled", ["p1 q1", "q1 p1"])
+@pytest.mark.parametrize("decides", [False, True])
+def test_what_a_side_gave_and_what_it_got_come_as_its_own_have_them(
+    decides: bool, settled: str
+) -> None:
+    both = side(got="p1", gave="q1", settled=settled, decides=decides, s="p1 q1")
+    behind = side(lacks="p1 q1", t="p1 q1")
+
+    assert " ".join(merged("q1 p1", both, behind)).strip() == settled
+
+
 def test_what_somebody_wanted_once_comes_in_the_order_in_which_he_got_it() -> None:
     """The subscription has been withdrawn since, and was for both."""
     ahead = side(got="q1 p1", concern_all="q1 p1")
@@ -268,23 +307,29 @@ def bindings(sides: tuple[Side, ...], result: Merge) -> set[tuple[Key, Key]]:
         return {c: {k for k in everything if c in one.subscribers.get(k, ())} for c in subscribers}
 
     lacked = [set(s.lacks) - out for s, out in zip(sides, result.passed_by, strict=True)]
-    miss_something = [
-        wanted
-        for one, lacks in zip(sides, lacked, strict=True)
-        for wanted in wishes(one).values()
-        if wanted & lacks
-    ]
     bound: set[tuple[Key, Key]] = set()
     for one, lacks in zip(sides, lacked, strict=True):
+        others = [
+            (wanted, bool(wanted & misses))
+            for other, misses in zip(sides, lacked, strict=True)
+            for wanted in wishes(other).values()
+            if other is not one
+        ]
         for wanted in [*wishes(one).values(), set[Key]()]:
             concerned = wanted.union(one.concern_all)
-            pairs = [(a, b) for a, b in combinations(one.got, 2) if {a, b} <= concerned]
-            pairs += [(a, b) for a in one.got if a in concerned for b in lacks & wanted]
-            pairs += [(a, b) for a in one.got if a in concerned for b in wanted & set(one.awaits)]
-            if one.decides:
-                pairs += [(a, b) for a in one.gave if a in wanted for b in lacks & wanted]
+            had = [a for a in one.got if a in concerned]
+            pairs = [*combinations(had, 2)]
+            pairs += [(a, b) for a in had for b in wanted & set(one.awaits)]
             bound.update(
-                (a, b) for a, b in pairs if a != b and any({a, b} <= w for w in miss_something)
+                (a, b)
+                for a, b in pairs
+                if a != b and any(misses and {a, b} <= w for w, misses in others)
+            )
+            bound.update(
+                (a, b)
+                for a in had
+                for b in lacks & wanted
+                if a != b and any({a, b} <= w for w, _ in others)
             )
         for a, b in combinations(one.gave, 2):
             if one.decides or any({a, b} <= w for s in sides for w in wishes(s).values()):

@@ -39,6 +39,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (11578, 2, 4, 0),
         (11800, 2, 4, 0),
         (1300395, 2, 4, 0),
+        (1306178, 2, 4, 0),
         (6694, 3, 6, 0),
         (3164, 1, 1, 1),
         (2863, 1, 1, 1),
@@ -51,6 +52,19 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (5952, 3, 3, 3),
         (16782, 3, 3, 3),
         (1206695, 3, 6, 3),
+        (1207860, 3, 6, 3),
+        (2004670, 3, 6, 3),
+        (2016175, 3, 6, 3),
+        (2029050, 3, 6, 3),
+        (2044125, 3, 6, 3),
+        (2209109, 3, 6, 3),
+        (2402019, 3, 6, 3),
+        (2413775, 3, 6, 3),
+        (2421847, 3, 6, 3),
+        (2422579, 3, 6, 3),
+        (2424625, 3, 6, 3),
+        (2614921, 3, 6, 3),
+        (2618456, 3, 6, 3),
     ],
 )
 def test_schedules_that_once_went_wrong(
@@ -71,7 +85,12 @@ def test_schedules_that_once_went_wrong(
         (424139, 1),
         (453280, 1),
         (540236, 2),
+        (600478, 3),
         (602408, 3),
+        (604412, 3),
+        (605085, 3),
+        (606549, 3),
+        (642138, 3),
     ],
 )
 def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> None:
@@ -81,11 +100,28 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
     assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
-@pytest.mark.parametrize("seed", [300641, 302906, 303020, 303822, 304381, 1401822])
-def test_schedules_beyond_delta_that_once_went_wrong(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "delta"),
+    [
+        (2106547, 1),
+        (2112819, 1),
+        (2144291, 1),
+        (2150626, 1),
+        (2300622, 1),
+        (2308876, 1),
+        (2316076, 1),
+        (300641, 2),
+        (302906, 2),
+        (303020, 2),
+        (303822, 2),
+        (304381, 2),
+        (1401822, 2),
+    ],
+)
+def test_schedules_beyond_delta_that_once_went_wrong(seed: int, delta: int) -> None:
     workload = Workload(crashes=4, recoveries=2, is_limited=False)
 
-    assert simulate(seed, delta=2, workload=workload).failures == []
+    assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
 @pytest.mark.parametrize(
@@ -188,8 +224,8 @@ def _delivers_what_nobody_asked_for(patch: pytest.MonkeyPatch) -> None:
     match = ClientCore._match
 
     def generous(self: ClientCore, encoded: bytes) -> Any:
-        content, _ = match(self, encoded)
-        return content, tuple(self._subscriptions)
+        content, _, is_in_order = match(self, encoded)
+        return content, tuple(self._subscriptions), is_in_order
 
     patch.setattr(ClientCore, "_match", generous)
 
