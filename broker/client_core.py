@@ -894,8 +894,9 @@ class ClientCore:
                         "unadvertised", "advertisement", request.subject, withdrawn
                     )
             case Subscribe():
-                interest = self._subscriptions[SubscriptionId(request.subject)]
-                if not interest.is_withdrawn:
+                # Across a crash the end of a subscription may be confirmed before its beginning.
+                interest = self._subscriptions.get(SubscriptionId(request.subject))
+                if interest is not None and not interest.is_withdrawn:
                     interest.is_installed = True
                     self._matches.clear()
                     self._record_subscribed(SubscriptionId(request.subject))
@@ -904,8 +905,8 @@ class ClientCore:
         self._outbox.add(EndOperation(operation, None))
 
     def _on_advertised(self, operation: OperationId, advertisement: AdvertisementId) -> None:
-        interest = self._advertisements[advertisement]
-        if not interest.is_installed:
+        interest = self._advertisements.get(advertisement)
+        if interest is not None and not interest.is_installed:
             interest.is_installed = True
             self._record_interest("advertised", "advertisement", advertisement, interest)
         self._restore(operation)
@@ -925,10 +926,10 @@ class ClientCore:
             case Join() | Leave():
                 self._stop(f"{refusal.reason} ({refusal.code})")
             case Advertise():
-                del self._advertisements[AdvertisementId(request.subject)]
+                self._advertisements.pop(AdvertisementId(request.subject), None)
                 self._restore(operation)
             case Subscribe():
-                del self._subscriptions[SubscriptionId(request.subject)]
+                self._subscriptions.pop(SubscriptionId(request.subject), None)
         self._outbox.add(EndOperation(operation, refusal))
 
     # --- requests ---------------------------------------------------------------------------

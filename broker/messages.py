@@ -164,7 +164,8 @@ class Summon:
     address: str
     """Of the hub, for a broker that had only begun to join, and may join there instead."""
     links: tuple[TopologyLink, ...] = ()
-    """Where the sender is now, which was summoned and has a place already; or who stands around."""
+    """Who stands around the failed, as far as the sender knows; or where it is itself, which was
+    summoned and has a place already."""
 
 
 @attrs.frozen(kw_only=True)

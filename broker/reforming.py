@@ -16,6 +16,7 @@ and what is left of the branch joins anew as a whole, wherever it can.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -639,7 +640,8 @@ class Reforming:
 
     def is_visit(self, address: str) -> bool:
         """Whether this broker dialled only to see whether somebody lives there."""
-        return address in self._visits or address in self._replies
+        visit = self._visits.get(address)
+        return (visit is not None and visit.link is None) or address in self._replies
 
     def on_visit_failed(self, address: str, reason: str) -> None:
         """Nobody lives there."""
@@ -657,8 +659,13 @@ class Reforming:
             del self._replies[address]
             core.outbox.send(link, Summon(hub=core.node, failed=(), address="", links=(own,)))
         else:
-            known = core.neighbourhood.buried
-            core.outbox.send(link, Summon(hub=core.node, failed=known, address=core.address))
+            known = core.neighbourhood
+            regions = [self._region(gap) for gap in self._gaps.values()]
+            around = dict.fromkeys(chain.from_iterable(map(known.around, regions)))
+            summon = Summon(
+                hub=core.node, failed=known.buried, address=core.address, links=tuple(around)
+            )
+            core.outbox.send(link, summon)
             if address in self._visits:
                 self._visits[address].link = link
 

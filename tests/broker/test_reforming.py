@@ -406,6 +406,33 @@ def test_the_hub_dies_while_it_waits_and_so_does_a_member(then: float) -> None:
         assert scene.troubles() == []
 
 
+@pytest.mark.parametrize("then", A_WHILE_AFTER)
+def test_a_hub_steps_down_when_somebody_else_is_the_first_around_a_root(then: float) -> None:
+    """When r fails, d is the hub; when x fails as well, a is."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", d="r", x="r", e="r", a="x")
+    clients = [overlay.client(f"at-{name}", at=name) for name in "rdxea"]
+    for client in clients:
+        client.advertises("TRUE")
+        client.subscribes("TRUE")
+    overlay.settle()
+    for client in clients:
+        client.publishes(x=1)
+    overlay.settle(1.5 * MS)
+    overlay.crashes("r")
+    overlay.settle(then * MS)
+    overlay.crashes("x")
+    overlay.settle(2)
+    for client in clients:
+        client.publishes(x=2)
+    overlay.settle(1)
+
+    top = "a" if then < 5 else "d"  # by when all is over
+    assert [overlay.parent_of(name) for name in "dea"] == [None if n == top else top for n in "dea"]
+    assert [len(client.received) for client in clients] == [10] * 5
+    assert overlay.troubles() == []
+
+
 # --- operations --------------------------------------------------------------------------------
 
 

@@ -110,6 +110,7 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
         (2300622, 1),
         (2308876, 1),
         (2316076, 1),
+        (2912397, 1),
         (300641, 2),
         (302906, 2),
         (303020, 2),
