@@ -951,7 +951,7 @@ class BrokerCore:
         """
         if self._alone_since is None or self._is_cut_off or self._is_rejoining:
             return
-        self._has_to_be_told = self.requests.still_unconfirmed(self._has_to_be_told)
+        self._has_to_be_told &= self.requests.under_way
         if not self._has_to_be_told:
             self._record_place("operational", since=self._alone_since)
             self._alone_since = None

@@ -57,10 +57,6 @@ class Requests:
         """Those that are not confirmed everywhere."""
         return frozenset(self._operations)
 
-    def still_unconfirmed(self, operations: frozenset[OperationId]) -> frozenset[OperationId]:
-        """Which of these are not confirmed everywhere."""
-        return operations.intersection(self._operations)
-
     def new_operation(self) -> OperationId:
         """A name for an operation of this broker's own."""
         self._count += 1
