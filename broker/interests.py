@@ -336,8 +336,7 @@ class Interests:
     ) -> Subscription:
         entry = self.subscriptions.move(known.id, path, hop)
         if self.conflicts is not None:
-            self.conflicts.remove_subscription(known)
-            self.conflicts.add_subscription(entry)
+            self.conflicts.move_subscription(entry)
         if self.observer is not None:
             self.observer.remove_subscription(known)
             self.observer.add_subscription(entry)
@@ -447,7 +446,7 @@ class Interests:
             elif SubscriptionId(name) in self.subscriptions:
                 adoption.unfinished_subscriptions.add(SubscriptionId(name))
         hops_of_orphans = {orphan.neighbour.hop for orphan in orphans}
-        hops_of_filter: dict[tuple[Filter, NodeId], list[NodeId]] = {}
+        hops_to_tell: dict[tuple[Filter | None, NodeId], list[NodeId]] = {}
         brokers = {neighbour.hop for neighbour in self._neighbours.other_brokers(None)}
         for entry in self.subscriptions:
             forwarded = self._forwarded[entry.id]
@@ -455,12 +454,12 @@ class Interests:
             if entry.id in adoption.unfinished_subscriptions:
                 continue
             if was_there or entry.hop in hops_of_orphans:
-                place = (entry.filter, entry.hop)
-                if place not in hops_of_filter:
-                    hops_of_filter[place] = self._hops_to_tell(
+                place = (None if self._is_told_everywhere else entry.filter, entry.hop)
+                if place not in hops_to_tell:
+                    hops_to_tell[place] = self._hops_to_tell(
                         entry, adoption.unfinished_advertisements
                     )
-                for hop in hops_of_filter[place]:
+                for hop in hops_to_tell[place]:
                     if hop in brokers and (hop in hops_of_orphans or entry.hop in hops_of_orphans):
                         forwarded[hop] = None
         self._neighbours.version += 1

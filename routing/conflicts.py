@@ -108,6 +108,12 @@ class Conflicts:
         self._of_client[entry.client] = self._of_client.get(entry.client, 0) | 1 << slot
         self._find_witness(slot)
 
+    def move_subscription(self, entry: Subscription) -> None:
+        """The same subscription lies elsewhere, which the index knows."""
+        slot = self._slots.get(entry.id)
+        if slot is not None:
+            self._subscriptions[slot] = entry
+
     def remove_subscription(self, entry: Subscription) -> None:
         """Forget a subscription, and with its last one the subscriber."""
         slot = self._slots.pop(entry.id, None)

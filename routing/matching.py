@@ -161,7 +161,9 @@ class MatchingIndex(Generic[Key]):
         if not self._by_hop[subscription.hop]:
             del self._by_hop[subscription.hop]
         self._by_hop[hop] = self._by_hop.get(hop, 0) | 1 << slot
-        self._subscriptions[slot] = attrs.evolve(subscription, hop=hop)
+        self._subscriptions[slot] = _Subscription(
+            key, hop, subscription.filter, subscription.number
+        )
 
     def match(self, content: Content) -> list[Key]:
         """List the subscriptions that match, in the order in which they were added."""
