@@ -75,9 +75,9 @@ class Adoption:
     advertisements: dict[AdvertisementId, Advertisement]
     """Those that nobody has claimed."""
     subscriptions: dict[SubscriptionId, Subscription]
-    unfinished_advertisements: set[AdvertisementId] = attrs.field(factory=set)
+    unfinished_advertisements: dict[AdvertisementId, None] = attrs.field(factory=dict)
     """Those that are still being installed."""
-    unfinished_subscriptions: set[SubscriptionId] = attrs.field(factory=set)
+    unfinished_subscriptions: dict[SubscriptionId, None] = attrs.field(factory=dict)
 
 
 class Interests:
@@ -114,8 +114,10 @@ class Interests:
         self._limits = limits
         self._neighbours = neighbours
         self._requests = requests
-        self._unconfirmed: dict[OperationId, SubscriptionId] = {}
-        """Those that clients ask for and do not have yet."""
+        self._unconfirmed: dict[SubscriptionId, OperationId] = {}
+        """Those that clients have asked for and do not have yet."""
+        self._asked_for_by: dict[OperationId, SubscriptionId] = {}
+        """The same the other way round."""
         self._lately_confirmed: dict[SubscriptionId, int] = {}
         """When others were confirmed to those who ask for them; long ago, if it is not here."""
         self._lately_withdrawn: deque[tuple[Subscription, int, int]] = deque(
@@ -129,9 +131,20 @@ class Interests:
 
     def note_confirmed(self, operation: OperationId) -> None:
         """Whoever has asked for it is going to hear that it is done."""
-        subscription = self._unconfirmed.pop(operation, None)
+        subscription = self._asked_for_by.get(operation)
         if subscription is not None:
+            self._forget_request(subscription)
             self._note_confirmed(subscription)
+
+    def _note_request(self, subscription: SubscriptionId, operation: OperationId) -> None:
+        self._forget_request(subscription)
+        self._unconfirmed[subscription] = operation
+        self._asked_for_by[operation] = subscription
+
+    def _forget_request(self, subscription: SubscriptionId) -> None:
+        operation = self._unconfirmed.pop(subscription, None)
+        if operation is not None:
+            del self._asked_for_by[operation]
 
     def _note_confirmed(self, subscription: SubscriptionId) -> None:
         self._lately_confirmed[subscription] = next(self._neighbours.clock)
@@ -140,9 +153,8 @@ class Interests:
 
     def confirmed_at(self, subscriptions: Iterable[SubscriptionId]) -> list[int]:
         """From when on clients have had these; 0 if they do not have them yet."""
-        unconfirmed = set(self._unconfirmed.values())
         return [
-            0 if name in unconfirmed else self._lately_confirmed.get(name, LONG_AGO)
+            0 if name in self._unconfirmed else self._lately_confirmed.get(name, LONG_AGO)
             for name in subscriptions
         ]
 
@@ -287,7 +299,7 @@ class Interests:
             )
             self._put_in_subscription(entry)
         if subscribe.operation.startswith(f"{subscribe.client}#"):
-            self._unconfirmed[subscribe.operation] = entry.id
+            self._note_request(entry.id, subscribe.operation)
         elif known is None:
             self._note_confirmed(entry.id)
         self._neighbours.version += 1
@@ -345,8 +357,7 @@ class Interests:
     def _take_out_subscription(self, entry: Subscription) -> None:
         [since] = self.confirmed_at([entry.id])
         self._lately_confirmed.pop(entry.id, None)
-        for operation in [o for o, name in self._unconfirmed.items() if name == entry.id]:
-            del self._unconfirmed[operation]
+        self._forget_request(entry.id)
         if since and entry.ordered:
             self._lately_withdrawn.append((entry, since, next(self._neighbours.clock)))
         self.subscriptions.remove(entry.id)
@@ -440,11 +451,11 @@ class Interests:
                 self._adopt_advertisement(orphan, advertise, adoption)
             for subscribe in orphan.subscriptions.values():
                 self._adopt_subscription(orphan, subscribe, adoption)
-        for name in self._comes_again.keys() | self._requests.pending_at(dead.hop):
+        for name in self._comes_again | self._requests.pending_at(dead.hop):
             if AdvertisementId(name) in self.advertisements:
-                adoption.unfinished_advertisements.add(AdvertisementId(name))
+                adoption.unfinished_advertisements[AdvertisementId(name)] = None
             elif SubscriptionId(name) in self.subscriptions:
-                adoption.unfinished_subscriptions.add(SubscriptionId(name))
+                adoption.unfinished_subscriptions[SubscriptionId(name)] = None
         hops_of_orphans = {orphan.neighbour.hop for orphan in orphans}
         hops_to_tell: dict[tuple[Filter | None, NodeId], list[NodeId]] = {}
         brokers = {neighbour.hop for neighbour in self._neighbours.other_brokers(None)}

@@ -150,12 +150,8 @@ def _bind(
     bindings = _Bindings(dict.fromkeys(keys, ()))
     lacking: list[_Lack] = []
     # On one side all have the same, in the order in which it comes there: what counts are others.
-    wanted = [_wanted_by_each(side) for side in sides]
-    waiting = [
-        {keys for keys in by_each if not keys.isdisjoint(lacked)}
-        for by_each, lacked in zip(wanted, lacks, strict=True)
-    ]
-    wanted_by_others, waiting_others = _of_others(wanted), _of_others(waiting)
+    wanted_by_others = _of_others([_wanted_by_each(side) for side in sides])
+    waiting_others = _of_others([*map(_wanted_by_who_waits, sides, lacks)])
     for number, side in enumerate(sides):
         _bind_got(side, waiting_others[number], bindings)
         lacking += [
@@ -170,13 +166,22 @@ def _bind(
     return bindings, lacking
 
 
-def _wanted_by_each(side: Side) -> set[frozenset[Key]]:
+_Wanted = Collection[frozenset[Key]]
+"""What the one subscriber wants, what another does; in an order, lest one seed have two ends."""
+
+
+def _wanted_by_each(side: Side) -> _Wanted:
     """What the subscribers of a side want; of those that want the same, one."""
     wanted: dict[NodeId, set[Key]] = {}
     for key, subscribers in side.subscribers.items():
         for subscriber in subscribers:
             wanted.setdefault(subscriber, set()).add(key)
-    return {frozenset(keys) for keys in wanted.values()}
+    return dict.fromkeys(frozenset(wanted[subscriber]) for subscriber in sorted(wanted))
+
+
+def _wanted_by_who_waits(side: Side, lacked: Collection[Key]) -> _Wanted:
+    """The same of those whom anything is missing."""
+    return dict.fromkeys(keys for keys in _wanted_by_each(side) if not keys.isdisjoint(lacked))
 
 
 def _add_what_may_have_been_seen(
@@ -186,12 +191,7 @@ def _add_what_may_have_been_seen(
 
     Returns whether that binds anything; where something else speaks against it, it does not.
     """
-    waiting = {
-        keys
-        for side, lacked in zip(sides, lacks, strict=True)
-        for keys in _wanted_by_each(side)
-        if not keys.isdisjoint(lacked)
-    }
+    waiting = dict.fromkeys(chain.from_iterable(map(_wanted_by_who_waits, sides, lacks)))
     pairs = {
         pair: None
         for side in sides
@@ -206,7 +206,7 @@ def _add_what_may_have_been_seen(
     return found
 
 
-def _of_others(by_side: Sequence[set[frozenset[Key]]]) -> list[list[frozenset[Key]]]:
+def _of_others(by_side: Sequence[_Wanted]) -> list[_Wanted]:
     """For each side what there is on any other."""
     sides_with = Counter(chain.from_iterable(by_side))
     return [
@@ -214,9 +214,9 @@ def _of_others(by_side: Sequence[set[frozenset[Key]]]) -> list[list[frozenset[Ke
     ]
 
 
-def _bind_got(side: Side, waiting_others: Iterable[frozenset[Key]], bindings: _Bindings) -> None:
+def _bind_got(side: Side, waiting_others: _Wanted, bindings: _Bindings) -> None:
     """What one subscriber has got in order, another who waits for anything gets in that order."""
-    for wanted in _wanted_by_each(side) or {frozenset[Key]()}:
+    for wanted in _wanted_by_each(side) or [frozenset[Key]()]:
         got = [key for key in side.got if key in wanted or key in side.concern_all]
         awaited = [key for key in side.gave if key in side.awaits and key in wanted]
         for by_another in waiting_others:

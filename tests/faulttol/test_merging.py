@@ -325,11 +325,13 @@ def bindings(sides: tuple[Side, ...], result: Merge) -> set[tuple[Key, Key]]:
                 for a, b in pairs
                 if a != b and any(misses and {a, b} <= w for w, misses in others)
             )
+            # Of what another wants as well, the last is enough: what it had before was before that.
             bound.update(
-                (a, b)
-                for a in had
-                for b in lacks & wanted
-                if a != b and any({a, b} <= w for w, _ in others)
+                (shared[-1], b)
+                for w, _ in others
+                if (shared := [a for a in had if a in w])
+                for b in lacks & wanted & w
+                if b != shared[-1]
             )
         for a, b in combinations(one.gave, 2):
             if one.decides or any({a, b} <= w for s in sides for w in wishes(s).values()):

@@ -1,6 +1,10 @@
 """Random runs keep every guarantee; and broken nodes are found out by the same runs."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +20,7 @@ from broker.sim.workloads import Workload
 from faulttol.history import read_run
 
 A_FEW_SEEDS = range(150)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +149,28 @@ def test_a_seed_repeats_exactly() -> None:
     assert first.trace == again.trace
     assert first.records == again.records
     assert len(first.trace) > 100
+
+
+def test_a_seed_repeats_exactly_in_another_process() -> None:
+    """Where hashes of strings are others, and with them the order of sets."""
+    program = (
+        "from broker.sim.runs import simulate; from broker.sim.workloads import Workload;"
+        "workload = Workload(crashes=6, recoveries=3);"
+        "runs = [simulate(7000000 + n, delta=3, workload=workload, is_traced=True)"
+        " for n in (16, 17, 18, 19)];"
+        "print([run.trace for run in runs])"
+    )
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in "123"
+    }
+
+    assert len(traces) == 1
 
 
 def test_the_workload_does_what_it_is_meant_to_do() -> None:
