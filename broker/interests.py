@@ -138,6 +138,9 @@ class Interests:
 
     def _note_request(self, subscription: SubscriptionId, operation: OperationId) -> None:
         self._forget_request(subscription)
+        if operation in self._asked_for_by:
+            # In a new session a client asks by the same operation, under another name.
+            self._forget_request(self._asked_for_by[operation])
         self._unconfirmed[subscription] = operation
         self._asked_for_by[operation] = subscription
 

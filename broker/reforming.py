@@ -759,6 +759,9 @@ class Reforming:
             if gap.dead.hop not in self._gaps:
                 continue
             missing = self._missing(gap)
+            is_time_to_visit = core.now >= gap.visit_at
+            if is_time_to_visit:
+                gap.visit_at = core.now + core.limits.redial_last_s
             if core.now >= gap.deadline:
                 self._give_up_waiting(gap, missing)
             elif core.now >= gap.deadline_of_clients:
@@ -769,8 +772,7 @@ class Reforming:
                 self._close_gap_if_possible(gap)
             elif not missing:
                 self._close_gap_if_possible(gap)
-            elif core.now >= gap.visit_at:
-                gap.visit_at = core.now + core.limits.redial_last_s
+            elif is_time_to_visit:
                 for node in missing:
                     place = core.neighbourhood.place_of(node)
                     if place is not None and node not in gap.orphans:

@@ -227,28 +227,15 @@ class Reunion:
 
     def _find_lacking(self, sides: Sequence[Side]) -> None:
         for node, side in zip((None, *self._orphans), sides, strict=True):
-            settled_at = self._settled_at(node)
-            side.settled = sorted(settled_at, key=settled_at.__getitem__)
-            wanted = {
-                key: item.wanted_by[node]
-                for key, item in self._items.items()
-                if node in item.wanted_by
-            }
-            wishes = self._in_time(node, wanted, settled_at)
-            had = self._had(node, settled_at)
-            side.subscriptions = {key: frozenset(names) for key, names in wishes.items()}
-            side.subscribers = {
-                key: frozenset(client for client in names.values() if client is not None)
-                for key, names in wishes.items()
-            }
-            for key, clients in had.items():
-                side.subscribers[key] = side.subscribers.get(key, frozenset()) | clients
+            self._find_subscribers(node, side)
             got = set(side.got) - set(side.concern_all)
             side.lacks = [
                 key
                 for key, item in self._items.items()
                 if node in item.wanted_by and key not in got and self._lacks(node, key, item)
             ]
+            known = {*side.got, *side.gave, *side.settled, *side.lacks}
+            side.had = [key for key in side.subscriptions if key not in known]
             side.asked_in_time = {
                 key
                 for key in side.lacks
@@ -258,6 +245,20 @@ class Reunion:
                     decode_content(self._items[key].publication.content),
                 )
             }
+
+    def _find_subscribers(self, node: NodeId | None, side: Side) -> None:
+        """Who on a side has what it has settled, and is to have what it has not."""
+        settled_at = self._settled_at(node)
+        side.settled = sorted(settled_at, key=settled_at.__getitem__)
+        wishes = self._in_time(node, settled_at)
+        side.subscriptions = {key: frozenset(names) for key, names in wishes.items()}
+        subscribers = {
+            key: {client for client in names.values() if client is not None}
+            for key, names in wishes.items()
+        }
+        for key, clients in self._had(node, settled_at).items():
+            subscribers.setdefault(key, set()).update(clients)
+        side.subscribers = {key: frozenset(clients) for key, clients in subscribers.items()}
 
     def _settled_at(self, node: NodeId | None) -> dict[Key, int]:
         """What a side has settled, and when, by its clock."""
@@ -270,13 +271,11 @@ class Reunion:
             if item.arrival is not None and item.arrival.settled_at
         }
 
-    def _in_time(
-        self,
-        node: NodeId | None,
-        wanted: Mapping[Key, _Wishes],
-        settled_at: Mapping[Key, int],
-    ) -> Mapping[Key, _Wishes]:
+    def _in_time(self, node: NodeId | None, settled_at: Mapping[Key, int]) -> Mapping[Key, _Wishes]:
         """A side's subscriptions that are confirmed, and were when it settled what they want."""
+        wanted = {
+            key: item.wanted_by[node] for key, item in self._items.items() if node in item.wanted_by
+        }
         if node is None:
             names = list(dict.fromkeys(chain.from_iterable(wanted.values())))
             confirmed_at = self._publications.interests.confirmed_at(names)

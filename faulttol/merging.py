@@ -53,7 +53,7 @@ class Side:
     """From the region, in this order: publications, and that its own have been settled."""
     concern_all: Collection[Key] = frozenset()
     """Those in `got` that are taken to concern everybody on this side, as nobody knows whom they
-    do: what came from this side, which waited until it was settled, and what nobody wants now."""
+    do: what came from this side, which waited until it was settled."""
     gave: Sequence[Key] = ()
     """To the region, in this order."""
     awaits: Collection[Key] = frozenset()
@@ -62,10 +62,12 @@ class Side:
     """What it gave had been settled before, and went down into the region: the order is final."""
     settled: Sequence[Key] = ()
     """What it got and what it gave, in the order in which its own subscribers have it."""
+    had: Collection[Key] = ()
+    """What it has besides, and has had for so long that it does not remember since when."""
     lacks: Sequence[Key] = ()
     """What it wants, and has not got, in the order in which these are known to the hub."""
     subscribers: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
-    """Who on this side wants it, in order."""
+    """Who on this side has it in order, or, of what it does not have, is to have it so."""
     subscriptions: Mapping[Key, frozenset[SubscriptionId]] = attrs.field(factory=dict)
     """And by which of their subscriptions, as far as that is known."""
     asked_in_time: Collection[Key] = frozenset()
@@ -244,6 +246,7 @@ def _lack(
             lacking += [(first, key) for first in chain(*had) if first[0] == key[0] and first > key]
         for by_another in wanted_by_others:
             last = [shared[-1] for keys in had if (shared := [k for k in keys if k in by_another])]
+            last += [key for key in side.had if key in wanted and key in by_another]
             lacking += [(first, key) for key in lacked if key in by_another for first in last]
     return [(first, key) for first, key in lacking if first != key]
 

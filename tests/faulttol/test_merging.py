@@ -37,6 +37,7 @@ def side(
     awaits: str = "",
     lacks: str = "",
     settled: str = "",
+    had: str = "",
     decides: bool = False,
     **wanted: str,
 ) -> Side:
@@ -52,6 +53,7 @@ def side(
         awaits=frozenset(keys(awaits)),
         lacks=keys(lacks),
         settled=keys(settled),
+        had=keys(had),
         decides=decides,
         subscribers={k: frozenset(clients) for k, clients in subscribers.items()},
     )
@@ -190,6 +192,15 @@ def test_a_side_that_wants_too_late_what_came_earlier_is_passed_by() -> None:
 
     result = merge(keys("p1 q1"), [ahead, late])
     assert result.passed_by == (frozenset(), frozenset(keys("p1")))
+    assert result.circles == 0
+
+
+def test_what_a_side_has_had_for_long_it_has_before_whatever_it_lacks() -> None:
+    late = side(had="p1", lacks="q1", s="p1 q1")
+    ahead = side(got="q1 p1", t="p1 q1")
+
+    result = merge(keys("p1 q1"), [late, ahead])
+    assert result.passed_by == (frozenset(keys("q1")), frozenset())
     assert result.circles == 0
 
 

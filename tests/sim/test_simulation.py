@@ -70,6 +70,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (2424625, 3, 6, 3),
         (2614921, 3, 6, 3),
         (2618456, 3, 6, 3),
+        (4005471, 3, 6, 3),
     ],
 )
 def test_schedules_that_once_went_wrong(
@@ -116,6 +117,8 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
         (2308876, 1),
         (2316076, 1),
         (2912397, 1),
+        (4132697, 1),
+        (4133690, 1),
         (300641, 2),
         (302906, 2),
         (303020, 2),
