@@ -393,6 +393,10 @@ class ClientCore:
             address = self._brokers[self._dialled % len(self._brokers)]
         self._outbox.add(OpenLink(address))
 
+    @property
+    def _life_of_broker(self) -> Life:
+        return Life(self.broker or NodeId(""), self._session or 0)
+
     def _place_of_hub(self) -> neighbourhood.Place | None:
         if self._hub is None or self.neighbourhood is None:
             return None
@@ -414,8 +418,7 @@ class ClientCore:
             failed = Life(self._prepared.parent, self._prepared.parent_incarnation)
             self._prepared = None
         elif self._hub is None:
-            assert self.broker is not None
-            failed = Life(self.broker, self._session or 0)
+            failed = self._life_of_broker
         else:
             place = known.place_of(self._hub)
             assert place is not None
@@ -546,8 +549,7 @@ class ClientCore:
         if not welcome.resumed:
             self._prepared = None
         self._is_visiting = False
-        before = Life(self.broker or NodeId(""), self._session or 0)
-        self.broker = welcome.node
+        before, self.broker = self._life_of_broker, welcome.node
         self._hub, self._is_alone = None, False
         if welcome.resumed:
             self._resume_session(welcome)
@@ -591,7 +593,7 @@ class ClientCore:
     def _on_sent_away(self, sent: Summon) -> None:
         """Who was to be the hub knows that somebody else is, and of whom else to think."""
         known = self._known_neighbourhood()
-        if self._orphaned_by is not None:
+        if self._orphaned_by is not None and not known.has_failed(self._life_of_broker):
             self.broker, self._session = attrs.astuple(self._orphaned_by)
             self._orphaned_by = None
         known.add_all(sent.links)

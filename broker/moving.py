@@ -331,10 +331,19 @@ class Moving:
             self._is_paused_above = True
         if move.phase is _Phase.EMPTYING:
             core.publications.tell_all()
-            if all(not c.sent.keep() and not c.received.keep() for c in move.children):
+            if all(map(self._is_empty, move.children)):
                 move.phase = _Phase.ASKING
                 self._ask(move)
         return False
+
+    def _is_empty(self, child: Below) -> bool:
+        """Whether nothing is under way to or from a child that others could not carry on.
+
+        What the child need not know any more the taker may have to know itself, so that it cannot
+        be asked to pass that on.
+        """
+        is_taken_back = self._core.requests.are_taken_back_from(child)
+        return not (child.sent.keep() or child.received.keep() or is_taken_back)
 
     @property
     def _has_settled_all(self) -> bool:

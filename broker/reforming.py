@@ -272,7 +272,7 @@ class Reforming:
         parent = core.neighbours.parent
         if parent is None:
             return  # it looked for a join point, not for a hub
-        if self._orphaned_by is not None:
+        if self._orphaned_by is not None and not self._is_dead(parent):
             core.hang_up(parent, GoodbyeCode.LEFT, "sent to another hub")
             parent.node, parent.incarnation = attrs.astuple(self._orphaned_by)
             self._orphaned_by = None

@@ -15,6 +15,7 @@ from broker.messages import (
     RefusalCode,
     Refuse,
     Subscribe,
+    Unsubscribe,
 )
 from broker.neighbours import Neighbour, Neighbours
 from broker.outbox import Outbox
@@ -156,6 +157,11 @@ class Requests:
             for request in self._operations.unconfirmed_by(hop)
             if isinstance(request, Advertise | Subscribe)
         }
+
+    def are_taken_back_from(self, neighbour: Neighbour) -> bool:
+        """Whether there are subscriptions that it is to forget, and has not confirmed."""
+        requests = self._operations.unconfirmed_by(neighbour.hop)
+        return any(isinstance(request, Unsubscribe) for request in requests)
 
     def take_latencies(self) -> list[float]:
         """How long operations took that were confirmed since the last call, in seconds."""

@@ -71,6 +71,8 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (2614921, 3, 6, 3),
         (2618456, 3, 6, 3),
         (4005471, 3, 6, 3),
+        (5005330, 3, 6, 3),
+        (5318065, 2, 4, 2),
     ],
 )
 def test_schedules_that_once_went_wrong(
