@@ -593,7 +593,7 @@ class ClientCore:
     def _on_sent_away(self, sent: Summon) -> None:
         """Who was to be the hub knows that somebody else is, and of whom else to think."""
         known = self._known_neighbourhood()
-        if self._orphaned_by is not None and not known.has_failed(self._life_of_broker):
+        if self._orphaned_by is not None:
             self.broker, self._session = attrs.astuple(self._orphaned_by)
             self._orphaned_by = None
         known.add_all(sent.links)

@@ -666,10 +666,11 @@ class Moving:
         last = known.place_of(NodeId(hello.peer))
         if last is not None and last.incarnation > hello.peer_incarnation:
             return False  # the tree does without that one, and nobody takes its place any more
+        failed = Life(NodeId(hello.peer), hello.peer_incarnation)
+        if not known.has_failed(failed):
+            return False  # it lives, and whoever has taken it for failed is forgotten there
         is_here = own is None or own.parent == hello.peer
-        if is_here and core.reforming.has_replaced(
-            Life(NodeId(hello.peer), hello.peer_incarnation)
-        ):
+        if is_here and core.reforming.has_replaced(failed):
             return False  # nobody else will
         region = known.failed_region(NodeId(hello.peer))
         hub = known.hub(region)
