@@ -78,6 +78,7 @@ from broker.messages import (
     Welcome,
 )
 from broker.outbox import Outbox
+from broker.ticks import Ticks
 from faulttol import neighbourhood
 from faulttol.merging import Key
 from faulttol.neighbourhood import Life, TopologyLink
@@ -164,6 +165,7 @@ class ClientCore:
         """Whether it asks there, since its broker has failed, whether it has been moved."""
         self._is_alone = False
         """Whether its broker has failed, and nobody is known who could take its place."""
+        self._ticks = Ticks()
         self._orphaned_by: Life | None = None
         """Whose place a hub takes that has heard of this client and has not taken it in yet."""
         self._moves = 0
@@ -612,7 +614,7 @@ class ClientCore:
         self._session = welcome.incarnation
         self._told = (0, 0)
         self._progress_at = self._now
-        self._orphaned_by = self._orphaned_by or failed
+        failed = self._orphaned_by = self._orphaned_by or failed
         self._moves += 1
         own = self._own_link(welcome.node)  # which is so only when the hub has taken it in
         advertisements, subscriptions = self._claims()
@@ -631,6 +633,14 @@ class ClientCore:
                     for p in received
                 ),
                 asked=tuple(int(s.operation == NO_OPERATION) for s in subscriptions),
+                failed=(failed,),
+                confirmed=self._ticks.of(
+                    failed,
+                    [
+                        *(advertise.advertisement for advertise in advertisements),
+                        *(subscribe.subscription for subscribe in subscriptions),
+                    ],
+                ),
             )
         )
         messages: list[Message] = [*advertisements, *subscriptions, *received, *sent]
@@ -774,7 +784,8 @@ class ClientCore:
                 raise RemoteProtocolError(f"{type(message).__name__} before Welcome")
             case Progress(received, sent):
                 self._on_progress(received, sent)
-            case Confirm(operation=operation):
+            case Confirm(operation=operation, tick=tick):
+                self._note_tick(operation, tick)
                 self._on_confirm(operation)
             case Refuse(operation=operation, code=code, reason=reason):
                 self._on_refuse(operation, Refusal(code, reason))
@@ -876,6 +887,15 @@ class ClientCore:
         self._lately_stable.extend(stable)
         if self._not_in_order:
             self._not_in_order.difference_update(stable)
+
+    def _note_tick(self, operation: OperationId, tick: int) -> None:
+        request = self._requests.get(operation)
+        if request is not None:
+            interest = self._advertisements.get(
+                AdvertisementId(request.subject)
+            ) or self._subscriptions.get(SubscriptionId(request.subject))
+            if interest is not None:
+                self._ticks.note(self._life_of_broker, interest.wire_id, tick)
 
     def _on_confirm(self, operation: OperationId) -> None:
         request = self._requests.pop(operation, None)

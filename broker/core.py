@@ -609,8 +609,8 @@ class BrokerCore:
         match message:
             case Progress():
                 self.publications.on_progress(source, message)
-            case Confirm(operation=operation):
-                is_own = self.requests.on_confirm(source, operation, self.now)
+            case Confirm(operation=operation, tick=tick):
+                is_own = self.requests.on_confirm(source, operation, tick, self.now)
                 if is_own and operation == self._join_operation:
                     self._become_ready()
             case Advertise() | Subscribe() if self._is_outdated(source, message):

@@ -30,6 +30,7 @@ from broker.messages import (
 from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.orphans import Orphan
 from broker.requests import Requests
+from broker.ticks import Ticks
 from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
@@ -169,21 +170,15 @@ class Interests:
             if confirmed_at <= settled_at < withdrawn_at and entry.filter.matches(content)
         ]
 
-    def were_there_before(
-        self, subscriptions: Iterable[SubscriptionId], publisher: NodeId, content: Content
-    ) -> bool:
-        """Whether one of these was installed before anything like this could be published.
+    @property
+    def ticks(self) -> Ticks:
+        """When neighbours confirmed what they were told."""
+        return self._requests.ticks
 
-        Somebody may publish under an advertisement when all have confirmed it; and whoever has a
-        subscription that it draws sends that back first.
-        """
-        advertised = [
-            entry.tick
-            for entry in self.advertisements.of_client(publisher)
-            if entry.filter.matches(content)
-        ]
-        entries = map(self.subscriptions.get, subscriptions)
-        return any(entry and entry.tick < min(advertised, default=0) for entry in entries)
+    def announced(self, publisher: NodeId, content: Content) -> list[Advertisement]:
+        """Under which advertisements something like this may have been published."""
+        mine = self.advertisements.of_client(publisher)
+        return [entry for entry in mine if entry.filter.matches(content)]
 
     # --- advertisements ---------------------------------------------------------------------
 

@@ -233,6 +233,11 @@ class Attach:
     """When those subscriptions were confirmed there, by the same clock, so that their clients have
     them; 0 for those that have not been."""
     had: tuple[Had, ...] = ()
+    failed: tuple[Life, ...] = ()
+    """Whose child it was, if anybody's."""
+    confirmed: tuple[int, ...] = ()
+    """When that had confirmed those advertisements and then those subscriptions, by its own clock,
+    by which others among its neighbours tell it, too; 0 if that was long ago."""
 
 
 @attrs.frozen(kw_only=True)
@@ -366,6 +371,8 @@ class Confirm:
     """An operation is installed wherever it had to be, seen from the sender."""
 
     operation: OperationId
+    tick: int = 0
+    """When, by the clock of the broker that says so."""
 
 
 @attrs.frozen(kw_only=True)

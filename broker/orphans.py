@@ -83,6 +83,13 @@ class Orphan:
         return dict(zip(self.subscriptions, self.attach.asked, strict=False))
 
     @property
+    def confirmed_at(self) -> dict[str, int]:
+        """When its former parent confirmed what it asks for and announces, by that one's clock."""
+        assert self.attach is not None
+        names = (*self.advertisements, *self.subscriptions)
+        return dict(zip(names, self.attach.confirmed, strict=False))
+
+    @property
     def had(self) -> dict[Key, set[NodeId]]:
         """Who got what by subscriptions that it does not have any more."""
         assert self.attach is not None

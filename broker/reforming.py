@@ -283,13 +283,17 @@ class Reforming:
         """A hub has answered and waits for everything that passed between the old parent and us."""
         core = self._core
         assert parent.link is not None
-        self._orphaned_by = self._orphaned_by or failed
+        failed = self._orphaned_by = self._orphaned_by or failed
         self._sought = None
         core.take_over_if_first()
         around = core.neighbourhood.for_newcomer(brokers_only=False)  # from the old place
         own = core.new_own_link(parent)  # which is so only when the hub has said it, to everybody
         advertisements, subscriptions = core.interests.claims_above()
         received, sent, settled, had = core.publications.begin_anew_above(parent)
+        claims = [
+            *(advertise.advertisement for advertise in advertisements),
+            *(subscribe.subscription for subscribe in subscriptions),
+        ]
         attach = Attach(
             advertisements=len(advertisements),
             subscriptions=len(subscriptions),
@@ -302,6 +306,8 @@ class Reforming:
             settled=settled,
             asked=tuple(core.interests.confirmed_at(s.subscription for s in subscriptions)),
             had=had,
+            failed=(failed,),
+            confirmed=core.requests.ticks.of(failed, claims),
         )
         messages: list[Message] = [attach, *advertisements, *subscriptions, *received, *sent]
         for message in messages:

@@ -19,6 +19,8 @@ from broker.messages import (
 )
 from broker.neighbours import Neighbour, Neighbours
 from broker.outbox import Outbox
+from broker.ticks import Ticks
+from faulttol.neighbourhood import Life
 from faulttol.operations import Operations, Pending
 from routing.ids import NodeId, OperationId
 
@@ -41,6 +43,7 @@ class Requests:
         """Begin with none; everything is sent in turn, behind publications that are held."""
         self.refused = 0
         self._on_confirmed = on_confirmed
+        self.ticks = Ticks()
         self._prefix = f"{node}#{incarnation}."
         self._neighbours = neighbours
         self._outbox = outbox
@@ -83,8 +86,11 @@ class Requests:
         if begun is None and source is not None:
             self._confirm(source, operation)
 
-    def on_confirm(self, source: Neighbour, operation: OperationId, now: float) -> bool:
+    def on_confirm(self, source: Neighbour, operation: OperationId, tick: int, now: float) -> bool:
         """A neighbour has confirmed; true if that ends an operation of this broker's own."""
+        request = self._operations.asked_of(operation, source.hop)
+        if isinstance(request, Advertise | Subscribe):
+            self.ticks.note(Life(source.node, source.incarnation), _name_of(request), tick)
         return self._finish(self._operations.confirm(operation, source.hop), now)
 
     def redirect(
@@ -151,9 +157,7 @@ class Requests:
     def pending_at(self, hop: NodeId) -> dict[str, OperationId]:
         """The advertisements and subscriptions that this neighbour has not confirmed."""
         return {
-            request.advertisement if isinstance(request, Advertise) else request.subscription: (
-                request.operation
-            )
+            _name_of(request): request.operation
             for request in self._operations.unconfirmed_by(hop)
             if isinstance(request, Advertise | Subscribe)
         }
@@ -182,4 +186,8 @@ class Requests:
 
     def _confirm(self, source: Neighbour, operation: OperationId) -> None:
         self._on_confirmed(operation)
-        self._send_in_turn(source, Confirm(operation=operation))
+        self._send_in_turn(source, Confirm(operation=operation, tick=next(self._neighbours.clock)))
+
+
+def _name_of(request: Advertise | Subscribe) -> str:
+    return request.advertisement if isinstance(request, Advertise) else request.subscription

@@ -25,6 +25,7 @@ from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, R
 from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
 from faulttol.merging import Key, Merge, Side, merge
+from faulttol.neighbourhood import Life
 from routing.ids import NodeId, SubscriptionId
 
 _Wishes = Mapping[SubscriptionId, NodeId | None]
@@ -237,14 +238,44 @@ class Reunion:
             known = {*side.got, *side.gave, *side.settled, *side.lacks}
             side.had = [key for key in side.subscriptions if key not in known]
             side.asked_in_time = {
-                key
-                for key in side.lacks
-                if self._publications.interests.were_there_before(
-                    side.subscriptions[key],
-                    key[0],
-                    decode_content(self._items[key].publication.content),
-                )
+                key for key in side.lacks if self._has_asked_in_time(node, key, side)
             }
+
+    def _has_asked_in_time(self, node: NodeId | None, key: Key, side: Side) -> bool:
+        """Whether somebody on a side had a subscription before this could be published.
+
+        Somebody may publish under an advertisement when all have confirmed it; and whoever has a
+        subscription that it draws sends that back first. What came first the hub may know, or the
+        failed broker may have told both sides, each when it confirmed.
+        """
+        interests = self._publications.interests
+        names = side.subscriptions[key]
+        content = decode_content(self._items[key].publication.content)
+        announced = interests.announced(key[0], content)
+        first = min((entry.tick for entry in announced), default=0)
+        entries = (interests.subscriptions.get(name) for name in names)
+        if any(entry is not None and entry.tick < first for entry in entries):
+            return True
+        told = [
+            self._confirmed_at(entry.hop if entry.hop in self._orphans else None, entry.id)
+            for entry in announced
+        ]
+        asked = [self._confirmed_at(node, name) for name in names]
+        return any(
+            bool(told) and all(life == by and tick > 0 and at < tick for by, tick in told)
+            for life, at in asked
+        )
+
+    def _confirmed_at(self, node: NodeId | None, name: str) -> tuple[Life, int]:
+        """Who of the failed confirmed this to a side, and when by its clock; 0 if long ago."""
+        if node is None:
+            life = Life(self._dead.node, self._dead.incarnation)
+            [tick] = self._publications.interests.ticks.of(life, [name])
+            return life, tick
+        attach = self._orphans[node].attach
+        assert attach is not None
+        [life] = attach.failed or [Life(node, 0)]
+        return life, self._orphans[node].confirmed_at.get(name, 0)
 
     def _find_subscribers(self, node: NodeId | None, side: Side) -> None:
         """Who on a side has what it has settled, and is to have what it has not."""

@@ -79,6 +79,11 @@ class Operations(Generic[Request]):
             return None
         return self._pending.pop(operation)
 
+    def asked_of(self, operation: OperationId, neighbour: NodeId) -> Request | None:
+        """What was sent to a neighbour and not confirmed by it, of one operation."""
+        pending = self._pending.get(operation)
+        return None if pending is None else pending.missing.get(neighbour)
+
     def unconfirmed_by(self, neighbour: NodeId) -> list[Request]:
         """What was sent to a neighbour and not confirmed by it, in the order of sending."""
         return [

@@ -72,6 +72,8 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (2618456, 3, 6, 3),
         (4005471, 3, 6, 3),
         (5005330, 3, 6, 3),
+        (6010170, 3, 6, 3),
+        (6308449, 2, 4, 2),
         (5318065, 2, 4, 2),
     ],
 )
