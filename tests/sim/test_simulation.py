@@ -73,6 +73,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (4005471, 3, 6, 3),
         (5005330, 3, 6, 3),
         (6010170, 3, 6, 3),
+        (8009065, 3, 6, 3),
         (6308449, 2, 4, 2),
         (5318065, 2, 4, 2),
     ],
