@@ -1046,8 +1046,10 @@ class BrokerCore:
         """Answer those who came too early, for whom it may be too late by now."""
         greetings, self._greetings = self._greetings, []
         for link_id, hello in greetings:
-            if link_id in self._links:
-                self._on_hello(self._links[link_id], hello)
+            link = self._links.get(link_id)
+            if link is not None:
+                link.heard_at = self.now  # who waits for an answer has nothing to say
+                self._on_hello(link, hello)
 
     def _on_join(self, source: Neighbour, join: Join) -> None:
         newcomer = join.link.child

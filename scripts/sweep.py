@@ -37,14 +37,10 @@ class SweepPlan:
         words = [f"plait simulate --seed {seed} --ordering {self.ordering} --delta {self.delta}"]
         if self.detection != FAST:
             words.append(f"--detection {self.detection}")
-        if self.workload.crashes:
-            words.append(f"--crashes {self.workload.crashes}")
-        if self.workload.recoveries:
-            words.append(f"--recoveries {self.workload.recoveries}")
-        if self.workload.moves:
-            words.append(f"--moves {self.workload.moves}")
-        if self.workload.standbys:
-            words.append(f"--standbys {self.workload.standbys}")
+        for option in ("crashes", "recoveries", "freezes", "moves", "standbys"):
+            most = getattr(self.workload, option)
+            if most:
+                words.append(f"--{option} {most}")
         if not self.workload.is_limited:
             words.append("--beyond")
         return " ".join([*words, "--trace"])

@@ -91,8 +91,8 @@ async def serve_broker(
     `GaveUpError` says why it stopped if nobody had told it to.
     """
     raise_open_files_limit()
-    later = recall(settings.state).incarnation + 1
-    settings = attrs.evolve(settings, incarnation=max(settings.incarnation, later))
+    memory = recall(settings.state)
+    settings = attrs.evolve(settings, incarnation=max(settings.incarnation, memory.incarnation + 1))
     with contextlib.ExitStack() as stack:
         if shutdown is None:
             # First of all: whoever starts a broker may stop it at any moment.
@@ -114,7 +114,7 @@ async def serve_broker(
         is_first, comes_back = True, True
         while comes_back:
             with _history(settings) as history:
-                broker = _Broker(settings, addresses.broker, log, history, events)
+                broker = _Broker(settings, memory, addresses.broker, log, history, events)
                 async with trio.open_nursery() as nursery:
                     await nursery.start(broker.run, nursery.cancel_scope)
                     nursery.start_soon(accept_connections, listening, broker.take, log)
@@ -128,7 +128,7 @@ async def serve_broker(
                         task_status.started(addresses)
                         is_first = False
             # Taken for failed by the others, it is nobody any more, and starts again as somebody.
-            comes_back = broker.comes_back
+            comes_back, memory = broker.comes_back, broker.memory
             settings = attrs.evolve(settings, incarnation=settings.incarnation + 1)
     if broker.failure is not None:
         raise GaveUpError(broker.failure)
@@ -140,6 +140,7 @@ class _Broker:
     def __init__(
         self,
         settings: BrokerSettings,
+        memory: Memory,
         bound: str,
         log: Log,
         history: History | None,
@@ -149,6 +150,8 @@ class _Broker:
         """Why it stopped without having been told to."""
         self.comes_back = False
         """Whether it is to start again, as a new incarnation."""
+        self.memory = memory
+        """What it knows then, kept on disk or not."""
         self._state = settings.state
         self._limits = settings.limits
         self._log = log
@@ -161,7 +164,7 @@ class _Broker:
             address=self._address,
             join=settings.join,
             fallbacks=settings.fallbacks,
-            remembered=recall(settings.state).links,
+            remembered=memory.links,
             ordering=settings.ordering,
             policy=settings.policy,
             delta=settings.delta,
@@ -236,8 +239,9 @@ class _Broker:
         self._log(Level.INFO, "ready", {"address": self._address})
 
     def _on_remember(self, effect: RememberLinks) -> None:
+        self.memory = Memory(self._core.incarnation, effect.links)
         if self._state is not None:
-            Memory(self._core.incarnation, effect.links).write(self._state)
+            self.memory.write(self._state)
 
     def _on_stop(self, effect: Stop) -> None:
         self.comes_back = effect.comes_back and not self._is_told_to_stop

@@ -40,7 +40,8 @@ async def serve_pages(listening: socket.socket, pages: Mapping[str, Page]) -> No
         finally:
             free += 1
 
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+    # trio closes what it has served; a broker that starts again goes on listening.
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening.dup()))
     await trio.serve_listeners(converse, [listener])
 
 

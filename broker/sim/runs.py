@@ -5,17 +5,18 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client_core import ClientState
+from broker.client_core import RECONNECT_TIMEOUT_S, ClientState
 from broker.core import BrokerCore
 from broker.sim.workloads import RandomRun, Workload
-from broker.sim.world import World
+from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
 from faulttol.guarantees import Report, check
 from faulttol.history import Manifest, Record, write_run
 from routing.conflicts import FAST
 from routing.orderings import DEFAULT_ORDERING
 
 BEFORE_FIRST_TICK_S: Final = 4.9
-LONG_AFTER_S: Final = 150.0
+TIMEOUTS_AFTER: Final = 6
+"""Of heartbeats: so much longer than any client looks for a broker a run may take to be over."""
 NEVER_TOO_MANY: Final = 1 << 30
 """As a δ to judge by: that brokers failed excuses nothing."""
 
@@ -65,7 +66,8 @@ def simulate(
     """
     workload = workload or Workload()
     run_id = f"simulated-{seed}"
-    world = World(seed, run=run_id, is_traced=is_traced)
+    limits = LIVELY_LIMITS if workload.freezes else SIMULATED_LIMITS
+    world = World(seed, run=run_id, limits=limits, is_traced=is_traced)
     if policy is None:
         policy = world.random.choice(("filter", "filter", "flooding"))
     run = RandomRun(
@@ -77,9 +79,9 @@ def simulate(
         detection=detection,
     )
     world.run(until=BEFORE_FIRST_TICK_S)
-    if leftovers(world, run) or workload.crashes:
+    if leftovers(world, run) or workload.crashes or workload.freezes:
         # Somebody waits for a timeout, such as a broker for a client that left while cut off.
-        world.run(until=LONG_AFTER_S)
+        world.run(until=RECONNECT_TIMEOUT_S + TIMEOUTS_AFTER * limits.heartbeat_timeout_s)
     records = world.records()
     manifest = Manifest(
         run=run_id,

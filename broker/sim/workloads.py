@@ -4,7 +4,7 @@ Everything is drawn from the world's random numbers. Contents are small on purpo
 of one attribute and a handful of topics, filters overlap, cover and miss each other all the time.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
@@ -16,6 +16,7 @@ from broker.core import BrokerCore
 from broker.effects import Refusal
 from broker.errors import NotAdvertisedError
 from broker.sim.world import Node, World
+from faulttol.neighbourhood import Life, Neighbourhood
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value
 from topologies.builders import random_tree
@@ -42,6 +43,8 @@ class Workload:
     """Brokers that are killed, at most; never more than δ before the tree is whole again."""
     recoveries: int = 0
     """Of these, those that are started again, at most."""
+    freezes: int = 0
+    """Times that a broker stops where it is and goes on later, at most; counted as failures."""
     standbys: int = 0
     """Brokers for which another one stands by, at most."""
     moves: int = 0
@@ -258,6 +261,9 @@ class RandomRun:
         for _ in range(self.random.randint(min(1, workload.crashes), workload.crashes)):
             world.at(self.random.uniform(0.02, 1.5 * duration), self._crash)
 
+        for _ in range(self.random.randint(1, workload.freezes) if workload.freezes else 0):
+            world.at(self.random.uniform(0.02, 1.5 * duration), self._freeze)
+
     @property
     def unanswered(self) -> int:
         """Calls of clients that have not returned."""
@@ -313,18 +319,30 @@ class RandomRun:
         self.world.move(giver.name, taker, *children)
 
     def _crash(self) -> None:
-        """Kill a broker, unless that would be one too many at a time."""
-        delta = self.delta
-        if self.workload.is_limited and len(self.unresolved()) >= delta:
-            return
-        alive = [node for node in self.brokers_alive() if node.is_ready]
-        if len(alive) > delta + 1:
-            victim = self.random.choice(alive).name
+        victim = self._next_victim()
+        if victim is not None:
             self.world.crash(victim)
             if self.recoveries_left:
                 self.recoveries_left -= 1
                 pause = self.random.choice((0.0, 0.05, 1.0)) * self.random.random()
                 self.world.after(pause, self.world.restart, victim)
+
+    def _freeze(self) -> None:
+        """Stop a broker, for a moment, or for about as long as others wait, or for longer."""
+        victim = self._next_victim()
+        if victim is not None:
+            self.world.freeze(victim)
+            timeout_s = self.world.limits.heartbeat_timeout_s
+            pause = self.random.choice((0.01, 1.5, 3.0)) * timeout_s * self.random.random()
+            self.world.after(pause, self.world.unfreeze, victim)
+
+    def _next_victim(self) -> NodeId | None:
+        """A broker that may fail now, unless that would be one too many at a time."""
+        delta = self.delta
+        if self.workload.is_limited and len(self.unresolved()) >= delta:
+            return None
+        alive = [node for node in self.brokers_alive() if node.is_ready and node.frozen is None]
+        return self.random.choice(alive).name if len(alive) > delta + 1 else None
 
     def brokers_alive(self) -> list[Node]:
         """The brokers that have neither crashed nor stopped."""
@@ -335,19 +353,33 @@ class RandomRun:
         ]
 
     def unresolved(self) -> list[NodeId]:
-        """The brokers that have crashed and that somebody still reckons with."""
-        alive = [node for node in self.world.nodes.values() if node.stopped is None]
-        known = [node.core.neighbourhood for node in alive if node.core.neighbourhood is not None]
-        return [
-            node.name
-            for node in self.world.nodes.values()
-            if isinstance(node.core, BrokerCore)
-            and node.stopped is not None
-            and any(node.name in neighbourhood for neighbourhood in known)
-        ] + [node.name for node in alive if not node.is_ready and node.core.incarnation > 1]
+        """The brokers that have failed and that somebody still reckons with, and the frozen ones.
+
+        Or that others take for failed, and that do not know it yet; but a client that is off the
+        net may take for failed whom it likes.
+        """
+        brokers = [n for n in self.world.nodes.values() if isinstance(n.core, BrokerCore)]
+        known = _known_to(node for node in self.world.nodes.values() if node.stopped is None)
+        known_to_brokers = _known_to(self.brokers_alive())
+
+        def is_unresolved(node: Node) -> bool:
+            if node.stopped is not None:
+                return any(node.name in neighbourhood for neighbourhood in known)
+            life = Life(node.name, node.core.incarnation)
+            return (
+                node.frozen is not None
+                or (not node.is_ready and node.core.incarnation > 1)
+                or any(neighbourhood.has_failed(life) for neighbourhood in known_to_brokers)
+            )
+
+        return [node.name for node in brokers if is_unresolved(node)]
 
     def _send_away(self) -> None:
         if self.actors:
             actor = self.random.choice(self.actors)
             if actor.core.broker is not None:
                 self.world.take_off_the_net(actor.node.name, actor.core.broker, AWAY_S)
+
+
+def _known_to(nodes: Iterable[Node]) -> list[Neighbourhood]:
+    return [node.core.neighbourhood for node in nodes if node.core.neighbourhood is not None]

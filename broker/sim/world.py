@@ -10,6 +10,7 @@ import itertools
 import random
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn, assert_never
 
 import attrs
@@ -64,6 +65,12 @@ SIMULATED_LIMITS: Final = Limits(
     stall_timeout_s=20.0,
     resume_timeout_s=5.0,
 )
+LIVELY_LIMITS: Final = attrs.evolve(
+    # Where brokers freeze, others notice by heartbeats, long before clients despair.
+    SIMULATED_LIMITS,
+    heartbeat_interval_s=1.0,
+    heartbeat_timeout_s=4.0,
+)
 
 
 @attrs.define(eq=False)
@@ -85,8 +92,10 @@ class Node:
     name: NodeId
     core: BrokerCore | ClientCore
     history: MemoryHistory
-    disk: tuple[TopologyLink, ...] = ()
+    disk: Sequence[TopologyLink] = ()
     """What it will know again after a crash."""
+    start_again: "Callable[..., Node] | None" = None
+    """How a broker is started, as it was at first, but for what it remembers."""
     timer: int = 0
     """Which of its timers counts: the one set last."""
     is_ready: bool = False
@@ -158,21 +167,25 @@ class World:
         standby: int = 0,
     ) -> Node:
         """Start a broker; its address is its name."""
+        settings: dict[str, Any] = {
+            "join": join,
+            "fallbacks": fallbacks,
+            "ordering": ordering,
+            "policy": policy,
+            "delta": delta,
+            "detection": detection,
+            "standby": standby,
+        }
         core = BrokerCore(
             name,
             incarnation,
             address=name,
-            join=join,
-            fallbacks=fallbacks,
             remembered=remembered,
-            ordering=ordering,
-            policy=policy,
-            delta=delta,
-            detection=detection,
-            standby=standby,
             limits=self.limits,
+            **settings,
         )
         node = self._add(name, core, incarnation)
+        node.disk, node.start_again = remembered, partial(self.add_broker, name, **settings)
         self._carry_out(node, core.start(self.now))
         return node
 
@@ -272,24 +285,12 @@ class World:
                 self.at(noticed + peer.delay, self._hear_of_close, peer)
 
     def restart(self, name: NodeId) -> None:
-        """Start a broker again that has crashed, with what is on its disk."""
+        """Start a broker again that has crashed, as at first, but with what is on its disk."""
         node = self.nodes[name]
-        core = node.core
-        assert isinstance(core, BrokerCore)
-        if node.stopped is None:
-            return
-        self._note(f"{name} is started again")
-        self.add_broker(
-            name,
-            None,
-            remembered=node.disk,
-            incarnation=core.incarnation + 1,
-            ordering=core.publications.ordering.name,
-            policy=core.interests.policy,
-            delta=core.delta,
-            detection=core.detection,
-        )
-        self.nodes[name].disk = node.disk
+        if node.stopped is not None:
+            assert node.start_again is not None, f"{name} is no broker"
+            self._note(f"{name} is started again")
+            node.start_again(remembered=node.disk, incarnation=node.core.incarnation + 1)
 
     def freeze(self, name: NodeId) -> None:
         """Stop a node where it is, as SIGSTOP does; connections stay as they are."""

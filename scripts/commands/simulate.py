@@ -54,6 +54,7 @@ def _at_most(name: str, text: str) -> Callable[[Any], Any]:
     "Brokers killed in a run, at most; never more than δ before the tree is whole again.",
 )
 @_at_most("--recoveries", "Of these, how many are started again, at most.")
+@_at_most("--freezes", "Times that a broker is stopped for a while; it counts as a crash.")
 @_at_most("--moves", "Times that a broker hands children over to another one, at most.")
 @_at_most("--standbys", "Brokers for which another one stands by, at most.")
 @click.option(
@@ -79,6 +80,7 @@ def command(
     detection: str,
     crashes: int,
     recoveries: int,
+    freezes: int,
     moves: int,
     standbys: int,
     beyond: bool,
@@ -98,13 +100,14 @@ def command(
         raise click.UsageError("--trace shows one run: --seed N says which.")
     if not ORDERINGS[ordering].survives_crashes:
         delta = 0
-        if crashes and not beyond:
+        if (crashes or freezes) and not beyond:
             raise click.UsageError(
                 f"Under {ordering} no crash is survived: only safety can be checked, with --beyond."
             )
     workload = Workload(
         crashes=crashes,
         recoveries=recoveries,
+        freezes=freezes,
         moves=moves,
         standbys=standbys,
         is_limited=not beyond,

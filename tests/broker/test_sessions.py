@@ -6,9 +6,9 @@ import pytest
 from broker.client_core import ClientState
 from broker.limits import Limits
 from broker.messages import GoodbyeCode
-from broker.sim.world import SIMULATED_LIMITS
+from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS
 from routing.ids import NodeId
-from tests.conversation import Client, Conversation
+from tests.conversation import LINK_DELAY_S, Client, Conversation
 
 
 def ticker_and_reader(overlay: Conversation) -> tuple[Client, Client]:
@@ -36,6 +36,30 @@ def test_who_leaves_and_is_cut_off_twice_meanwhile_has_left() -> None:
 
         assert ticker.node.stopped == "left"
         assert overlay.broker("b2").unfinished() == []
+
+
+def test_who_waits_long_for_an_answer_is_not_taken_for_silent() -> None:
+    """Who was asked waits itself, for brokers that stand still one after the other.
+
+    It looks for the silent after it has answered, and before it can have heard anything more.
+    """
+    overlay = Conversation(limits=LIVELY_LIMITS)
+    overlay.brokers("b0", b1="b0")
+    overlay.freezes("b0")
+    overlay.world.add_broker(NodeId("b2"), NodeId("b1"))
+    a_tick = overlay.world.now + 6
+    overlay.settle(0.01)
+    overlay.world.add_broker(NodeId("b3"), NodeId("b2"))
+    overlay.settle(3)
+    overlay.freezes("b1")
+    overlay.goes_on("b0")
+    overlay.settle(a_tick - 2 * LINK_DELAY_S - overlay.world.now)
+    assert not overlay.broker("b3").is_ready
+    overlay.goes_on("b1")
+    overlay.settle(5)
+
+    assert overlay.parent_of("b3") == "b2"
+    assert overlay.broker("b3").incarnation == 1
 
 
 @pytest.mark.parametrize("cut", [("ticker", "b2"), ("reader", "b1"), ("b2", "b1"), ("b1", "b2")])

@@ -14,9 +14,18 @@ import trio
 
 from broker.errors import AddressError, GaveUpError, ListenError
 from broker.limits import Limits
-from broker.messages import GoodbyeCode, NodeKind, StatusReply, StatusRequest, Welcome
+from broker.messages import (
+    GoodbyeCode,
+    NodeKind,
+    Present,
+    StatusReply,
+    StatusRequest,
+    Summon,
+    Welcome,
+)
 from broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
 from faulttol.history import read_run
+from faulttol.neighbourhood import Life
 from routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer
 
@@ -78,6 +87,22 @@ async def test_told_to_stop_it_says_goodbye_and_ends(overlay: Overlay) -> None:
         assert (await peer.last_words()).code is GoodbyeCode.SHUTTING_DOWN
     assert not overlay.is_running("b1")
     assert [line["event"] for line in overlay.log("b1")][-1] == "stopped"
+
+
+async def test_taken_for_failed_it_comes_back_to_those_it_knew(overlay: Overlay) -> None:
+    """Also a root, which was told of nobody to join, and keeps nothing on disk."""
+    await overlay.broker("b1")
+    await overlay.broker("b2", join="b1")
+    verdict = Summon(hub=NodeId("b2"), failed=(Life(NodeId("b1"), 1),), address="")
+    async with raw_peer(overlay.address("b1")) as peer:
+        await peer.send(verdict)
+        await peer.receive(Present)
+
+    with trio.fail_after(20):
+        while [line["event"] for line in overlay.log("b1")].count("ready") < 2:
+            await trio.lowlevel.checkpoint()
+    neighbours = (await overlay.status("b1"))["neighbours"]
+    assert [(n["role"], n["name"]) for n in neighbours] == [("parent", "b2")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -138,6 +138,19 @@ def test_schedules_beyond_delta_that_once_went_wrong(seed: int, delta: int) -> N
     assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
+@pytest.mark.parametrize(("seed", "delta"), [(503, 3)])
+def test_schedules_with_freezes_that_once_went_wrong(seed: int, delta: int) -> None:
+    workload = Workload(crashes=delta, recoveries=1, freezes=2)
+
+    assert simulate(seed, delta=delta, workload=workload).failures == []
+
+
+def test_a_broker_may_freeze_at_any_moment() -> None:
+    workload = Workload(freezes=2)
+    for seed in range(20):
+        assert simulate(seed, workload=workload).failures == [], f"seed {seed}"
+
+
 @pytest.mark.parametrize(
     "ordering", ["published", "published-progressive", "published-whole-queue"]
 )
