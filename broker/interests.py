@@ -377,11 +377,12 @@ class Interests:
                 hops.append(UP)
         return [hop for hop in hops if hop != entry.hop]
 
-    def _forward(self, entry: Subscription, target: Neighbour, now: float) -> None:
+    def _forward(self, entry: Subscription, target: Neighbour, now: float) -> OperationId:
         """Pass a subscription on to a neighbour from which matching publications may now come."""
         self._forwarded[entry.id][target.hop] = None
         onwards = self._subscribe_onwards(self._requests.new_operation(), entry)
         self._requests.pass_on(onwards.operation, None, [(target, onwards)], now)
+        return onwards.operation
 
     def _subscribe_onwards(self, operation: OperationId, entry: Subscription) -> Subscribe:
         return self._subscribe_by(entry, self._path_onwards(entry), operation)
@@ -608,6 +609,30 @@ class Interests:
             if entry.hop == child.hop
         ]
         return advertisements, subscriptions, told
+
+    def unknown_to(self, taker: Below, children: Iterable[Below]) -> list[SubscriptionId]:
+        """What a taker of these children does not know yet, and will have to."""
+        names: dict[SubscriptionId, None] = {}
+        for child in children:
+            names |= dict.fromkeys(e.id for e in self.subscriptions if e.hop == child.hop)
+            names |= dict.fromkeys(self._drawn_by(child))
+        return [entry.id for entry in self._news_to(taker, names)]
+
+    def tell(
+        self, taker: Below, subscriptions: Iterable[SubscriptionId], now: float
+    ) -> list[OperationId]:
+        """Pass on to a taker those of them that are still there, and still news to it."""
+        return [self._forward(entry, taker, now) for entry in self._news_to(taker, subscriptions)]
+
+    def _news_to(self, taker: Below, names: Iterable[SubscriptionId]) -> list[Subscription]:
+        entries = map(self.subscriptions.get, names)
+        return [
+            entry
+            for entry in entries
+            if entry is not None
+            and entry.hop != taker.hop
+            and taker.hop not in self._forwarded[entry.id]
+        ]
 
     def _drawn_by(self, child: Below) -> list[SubscriptionId]:
         """What whoever has this child has to know; a client itself is not told of it."""

@@ -88,6 +88,8 @@ class Limits:
     new passes the broker meanwhile."""
     move_pause_s: float = 1.0
     """Until it is tried again."""
+    move_portion: int = 500
+    """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
     progress_delay_s: float = 0.02
     """Confirmations wait so long for company; nobody waits for them but for urgent ones."""
     progress_batch: int = 64

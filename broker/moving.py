@@ -8,6 +8,8 @@ Why nothing is lost, doubled or out of order: at the moment of the move nothing 
 could be. Whoever takes part lets nothing new in, which stays on the links as far as anybody can
 tell (it is *parked*), and waits until what is in has come to its end.
 
+0. The giver tells the taker of the subscriptions that it will have to know, as it tells of any
+   subscription, a portion at a time: with large tables that takes its time, and nobody waits.
 1. The giver asks the taker to `Pause`, which from then on takes in nothing from below, and tells
    the children where they are going (`Prepare`). Each says that it is `Prepared`. What the taker
    had sent up before has arrived by then.
@@ -73,7 +75,7 @@ from broker.messages import (
 from broker.neighbours import Above, Below, Neighbour
 from broker.orphans import Orphan
 from faulttol.neighbourhood import Life, TopologyLink
-from routing.ids import NodeId
+from routing.ids import NodeId, OperationId, SubscriptionId
 
 if TYPE_CHECKING:
     from broker.core import BrokerCore
@@ -86,6 +88,7 @@ _PARKED: Final = (
 
 
 class _Phase(enum.Enum):
+    TELLING = enum.auto()
     PREPARING = enum.auto()
     SETTLING = enum.auto()
     EMPTYING = enum.auto()
@@ -103,7 +106,11 @@ class _Move:
     links: tuple[LinkId | None, ...]
     """The connections of all who take part, when it began."""
     unprepared: set[NodeId]
-    phase: _Phase = _Phase.PREPARING
+    to_tell: list[SubscriptionId]
+    """Subscriptions that the taker has to know."""
+    told: list[OperationId] = attrs.field(factory=list)
+    """By which it has been told of the last portion of those."""
+    phase: _Phase = _Phase.TELLING
     taker_link: LinkId | None = None
     """Over which it has been asked."""
     answers: dict[NodeId, bool] = attrs.field(factory=dict)
@@ -258,14 +265,33 @@ class Moving:
             deadline=core.now + core.limits.move_timeout_s,
             links=self._connections(below[taker], moved),
             unprepared={taker, *children},
+            to_tell=core.interests.unknown_to(below[taker], moved),
         )
-        assert move.taker.link is not None
-        core.outbox.send(move.taker.link, Pause(move=move.number))
-        for child in moved:
-            assert child.link is not None
-            prepare = Prepare(move=move.number, link=self._link_to_be(child, move.taker))
-            core.outbox.send(child.link, prepare)
+        self._tell(move)
         return True
+
+    def _tell(self, move: _Move) -> None:
+        """When the taker has confirmed what it has been told, tell it more, or begin in earnest."""
+        core = self._core
+        if core.requests.are_under_way(move.told):
+            return
+        move.deadline = core.now + core.limits.move_timeout_s
+        move.told, most = [], core.limits.move_portion
+        while move.to_tell and not move.told:
+            portion, move.to_tell = move.to_tell[:most], move.to_tell[most:]
+            move.told = core.interests.tell(move.taker, portion, core.now)
+        if not move.told:
+            self._prepare(move)
+
+    def _prepare(self, move: _Move) -> None:
+        outbox = self._core.outbox
+        move.phase = _Phase.PREPARING
+        assert move.taker.link is not None
+        outbox.send(move.taker.link, Pause(move=move.number))
+        for child in move.children:
+            assert child.link is not None
+            link = self._link_to_be(child, move.taker)
+            outbox.send(child.link, Prepare(move=move.number, link=link))
 
     def _is_flowing(self, child: Below) -> bool:
         """Whether nothing takes so long that a move would, too, and stop the traffic in vain."""
@@ -323,6 +349,8 @@ class Moving:
         ):
             self._give_up("somebody has failed, or lost a connection")
             return True
+        if move.phase is _Phase.TELLING:
+            self._tell(move)
         if move.phase is _Phase.PREPARING and not move.unprepared:
             move.phase = _Phase.SETTLING
             self.is_paused = True

@@ -61,6 +61,10 @@ class Requests:
         """Those that are not confirmed everywhere."""
         return frozenset(self._operations)
 
+    def are_under_way(self, operations: Iterable[OperationId]) -> bool:
+        """Whether any of these is not confirmed everywhere."""
+        return any(operation in self._operations for operation in operations)
+
     def new_operation(self) -> OperationId:
         """A name for an operation of this broker's own."""
         self._count += 1

@@ -64,6 +64,8 @@ SIMULATED_LIMITS: Final = Limits(
     heartbeat_timeout_s=20.0,
     stall_timeout_s=20.0,
     resume_timeout_s=5.0,
+    # And portions so small that there are several.
+    move_portion=2,
 )
 LIVELY_LIMITS: Final = attrs.evolve(
     # Where brokers freeze, others notice by heartbeats, long before clients despair.

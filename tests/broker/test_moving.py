@@ -70,6 +70,31 @@ def scenes() -> Iterator[tuple[Scene, Conversation]]:
         yield scene, scene.overlay
 
 
+def test_before_anybody_pauses_the_taker_is_told_what_it_will_have_to_know() -> None:
+    """As of any subscription, a portion at a time, of which the next waits for the one before."""
+    overlay = Conversation()
+    overlay.brokers("p", t="p")
+    reader = overlay.client("reader", at="p")
+    for x in range(5):
+        reader.subscribes(f"x = {x}")
+    ticker = overlay.client("ticker", at="p")
+    ticker.advertises("TRUE")
+    overlay.settle()
+    overlay.world.trace.clear()
+
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId("ticker"))
+    overlay.settle()
+
+    between = [line.split()[1:5] for line in overlay.world.trace]
+    told = ["Subscribe", "Subscribe", "Confirm", "Confirm"]
+    words = [word for *ends, word in between if ends in (["p", "->", "t:"], ["t", "->", "p:"])]
+    assert words[:11] == [*told, *told, "Subscribe", "Confirm", "Pause"]
+    assert len(overlay.broker("t").interests.subscriptions) == 5
+    ticker.publishes(x=3)
+    overlay.settle()
+    assert reader.received == ["ticker:1"]
+
+
 @pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
 def test_a_move_in_the_middle_of_the_traffic_is_not_noticed(ordering: str) -> None:
     scene = Scene(ordering=ordering)
