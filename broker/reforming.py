@@ -211,7 +211,7 @@ class Reforming:
         if hub is None:
             core.cut_off(f"{len(region)} brokers failed, δ is {core.delta}")
         elif hub == core.node:
-            self._orphaned_by = None
+            self._orphaned_by = self._sought = None
             core.stop_looking()
             self._open_gap(parent)
         else:

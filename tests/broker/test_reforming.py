@@ -406,6 +406,27 @@ def test_the_hub_dies_while_it_waits_and_so_does_a_member(then: float) -> None:
         assert scene.troubles() == []
 
 
+def test_a_hub_that_steps_down_dials_again_whom_it_had_dialled_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who the hub is changes, to and fro, with what is known of who stands around the failed."""
+    overlay = Conversation()
+    overlay.brokers("r", b="r", c="r")
+    core = overlay.broker("c")
+    overlay.freezes("b")
+    overlay.crashes("r")
+    overlay.settle(0.1)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(core.neighbourhood, "hub", lambda region: core.node)
+        core.reforming.review()
+    assert "r has failed, b to come" in core.unfinished()
+    overlay.goes_on("b")
+    overlay.settle()
+
+    assert overlay.parent_of("c") == "b"
+    assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("then", A_WHILE_AFTER)
 def test_a_hub_steps_down_when_somebody_else_is_the_first_around_a_root(then: float) -> None:
     """When r fails, d is the hub; when x fails as well, a is."""
