@@ -36,6 +36,7 @@ from broker.inputs import (
 from broker.interests import Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState, with_heartbeats_of
+from broker.losses import Losses
 from broker.messages import (
     PROTOCOL_VERSION,
     Acknowledge,
@@ -118,6 +119,7 @@ class Statistics:
     """What the broker counts, for metrics."""
 
     publications: Counters
+    skipped: int
     unstable: int
     held: int
     hold_times: Mapping[Cause, Holds]
@@ -168,6 +170,7 @@ class BrokerCore:
             lambda neighbour, message: self.publications.send_in_turn(neighbour, message),
             lambda operation: self.interests.note_confirmed(operation),
         )
+        self._losses = Losses(self.outbox, most=limits.status_skipped_max)
         self.reforming = Reforming(self)
         self.moving = Moving(self)
         self._join = join
@@ -327,6 +330,7 @@ class BrokerCore:
         """The counters as they stand."""
         return Statistics(
             publications=self.publications.counters,
+            skipped=self._losses.count,
             unstable=self.publications.unstable,
             held=len(self.publications.ordering.held),
             hold_times=self.publications.hold_times.by_cause,
@@ -372,6 +376,8 @@ class BrokerCore:
             "unstable": self.publications.unstable,
             "held_count": len(self.publications.ordering.held),
             "held": self.publications.describe_held(self.now),
+            "skipped_count": self._losses.count,
+            "skipped": self._losses.describe(),
         }
 
     def _state_name(self) -> str:
@@ -1128,15 +1134,7 @@ class BrokerCore:
         self.outbox.log(Level.WARNING, "neighbour dropped", peer=neighbour.node, reason=reason)
         self.outbox.record("suspected", about=neighbour.node, members=[self.node], millis=0)
         if is_client(neighbour):
-            for arrival in neighbour.sent.unconfirmed:
-                if isinstance(arrival.publication, Publish):
-                    self.outbox.record(
-                        "skipped",
-                        publisher=arrival.publication.publisher,
-                        seq=arrival.publication.seq,
-                        subscriber=neighbour.node,
-                        reason=reason,
-                    )
+            self._losses.give_up(neighbour.sent.unconfirmed, neighbour.node, reason)
         link = self._links.get(neighbour.link) if neighbour.link is not None else None
         neighbour.link = None  # or closing would take the neighbour for absent
         if link is not None:
@@ -1242,16 +1240,7 @@ class BrokerCore:
         self._join = self._candidates[0]
         self.take_out_of_tree(parent)
         self._join = self._candidates[0]
-        for arrival in self.publications.forget_above(parent):
-            publication = arrival.publication
-            assert isinstance(publication, Publish)
-            self.outbox.record(
-                "skipped",
-                publisher=publication.publisher,
-                seq=publication.seq,
-                subscriber=None,
-                reason=f"{self.node}: {reason}",
-            )
+        self._losses.give_up(self.publications.forget_above(parent), None, f"{self.node}: {reason}")
         self.interests.forget(parent, self.now)
         self.requests.forget(parent, self.now)
         self.neighbourhood.remove(self.node)

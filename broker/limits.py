@@ -47,6 +47,8 @@ class Limits:
     """From here on, on a link between brokers, no more is read from clients until it drains."""
     status_held_max: int = 100
     """Held publications that a status report explains; it counts the others."""
+    status_skipped_max: int = 10
+    """Times of late at which a broker gave up on publications, which a status report explains."""
     cached_routes_max: int = 4096
     """Distinct contents per neighbour whose route is remembered while tables stand still."""
     lately_stable_max: int = 2048

@@ -98,6 +98,11 @@ class BrokerMetrics:
             "Publications that have reached everybody who was owed them",
             counted.publications.stable,
         )
+        yield _counter(
+            "plait_publications_skipped_total",
+            "Publications given up, for one subscriber or for all beyond this broker",
+            counted.skipped,
+        )
         yield _gauge(
             "plait_publications_unstable",
             "Publications kept because somebody may not have them yet",

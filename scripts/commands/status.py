@@ -10,6 +10,7 @@ import attrs
 import click
 
 from broker.holding import describe_held
+from broker.losses import describe_loss
 from scripts.async_entry import run_async
 from scripts.errors import EnvironmentFailedError
 from scripts.monitor import survey
@@ -20,7 +21,7 @@ from scripts.tables import print_table
 
 COLUMNS: Final = (
     *("broker", "role", "state", "address", "parent", "children", "clients"),
-    *("subs", "ads", "pending", "unstable", "held"),
+    *("subs", "ads", "pending", "unstable", "held", "skipped"),
 )
 
 
@@ -51,8 +52,9 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
 
     Columns: `subs` and `ads` are the subscriptions and advertisements it knows, `pending` those
     that wait for confirmations, `unstable` the publications that it keeps until everybody who is
-    owed them has them, `held` those of them that wait for their turn. Of each of these a line
-    below the table says where it is held, behind what, and until which broker has settled it.
+    owed them has them, `held` those of them that wait for their turn, and `skipped` those that it
+    has given up. Lines below the table say of each that is held behind what, and until which
+    broker has settled it; and what was given up of late, for whom, and why.
     """
     if bool(brokers) == bool(run_directory):
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
@@ -82,7 +84,7 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
         print_table((*(["site"] if sites else []), *COLUMNS), rows)
         for report in reports:
             if not isinstance(report, Unreachable):
-                for line in _held_lines(report):
+                for line in (*_held_lines(report), *_skipped_lines(report)):
                     click.echo(line)
     if silent:
         raise EnvironmentFailedError(f"not every broker answers: {who}")
@@ -109,9 +111,17 @@ def _held_lines(report: StatusReport) -> Iterator[str]:
         yield f"{report['node']} holds {more} more"
 
 
+def _skipped_lines(report: StatusReport) -> Iterator[str]:
+    explained = sum(loss["count"] for loss in report["skipped"])
+    if earlier := report["skipped_count"] - explained:
+        yield f"{report['node']} skipped {earlier} publications before"
+    for loss in report["skipped"]:
+        yield f"{report['node']} {describe_loss(loss)}"
+
+
 def _row(report: StatusReport | Unreachable) -> list[object]:
     if isinstance(report, Unreachable):
-        return [report.name, report.role, "unreachable", report.address, *["?"] * 8]
+        return [report.name, report.role, "unreachable", report.address, *["?"] * 9]
     roles = Counter(neighbour["role"] for neighbour in report["neighbours"])
     parents = [one["name"] for one in report["neighbours"] if one["role"] == "parent"]
     return [
@@ -127,4 +137,5 @@ def _row(report: StatusReport | Unreachable) -> list[object]:
         report["operations_pending"],
         report["unstable"],
         report["held_count"],
+        report["skipped_count"],
     ]

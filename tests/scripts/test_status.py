@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import attrs
 import pytest
 from click.testing import CliRunner
 
 import scripts.commands.status
 from broker.limits import Limits
+from broker.sim.world import SIMULATED_LIMITS
 from routing.ids import NodeId
 from scripts.main import cli
 from scripts.run_directory import write_processes
@@ -37,12 +39,58 @@ def test_what_is_held_is_explained_below_the_table() -> None:
     result = CliRunner().invoke(cli, ["status", "--broker", ":4000"])
 
     table, explained = result.output.splitlines()[:3], result.output.splitlines()[3:]
-    assert [line.split()[-1] for line in table] == ["held", "0", "3"]
+    assert [line.split()[-2] for line in table] == ["held", "0", "3"]
     assert explained == [
         "b2 holds p:1 until b1 has settled it, 0.0 ms so far",
         "b2 holds p:2 until b1 has settled it and behind p:1 (same publisher), 0.0 ms so far",
         "b2 holds 1 more",
     ]
+
+
+def test_what_was_given_up_is_explained_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    overlay = Conversation(limits=attrs.evolve(SIMULATED_LIMITS, status_skipped_max=2))
+    overlay.brokers("b1")
+    ticker = overlay.client("ticker", at="b1")
+    ticker.advertises("TRUE")
+    for number in range(3):
+        overlay.client(f"s{number}", at="b1").subscribes(f"x <= {number}")
+    overlay.settle()
+    for number in (2, 1, 0):
+        overlay.crashes(f"s{number}")
+        for x in range(number + 1):
+            ticker.publishes(x=x)
+        overlay.settle(15)
+
+    first, *others = status_of(overlay, "b1", monkeypatch)
+    assert first.split()[-1] == "6"
+    assert [line.partition(": absent")[0] for line in others] == [
+        "b1 skipped 3 publications before",
+        "b1 skipped 2 publications, ticker:5 the last, for s1",
+        "b1 skipped ticker:6 for s0",
+    ]
+
+
+def test_so_is_what_never_left_a_branch_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    overlay = Conversation(delta=1)
+    overlay.brokers("b1", b2="b1", b3="b2")
+    ticker = overlay.client("ticker", at="b3")
+    ticker.advertises("TRUE")
+    overlay.client("reader", at="b1").subscribes("TRUE")
+    overlay.settle()
+    overlay.crashes("b1", "b2")
+    ticker.publishes(x=1)
+    overlay.settle()
+
+    first, *others = status_of(overlay, "b3", monkeypatch)
+    assert first.split()[2:4] == ["cut", "off"]
+    assert others == ["b3 skipped ticker:1 for all beyond: b3: 2 brokers failed, δ is 1"]
+
+
+def status_of(overlay: Conversation, name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `plait status` prints of one broker, without the heading."""
+    report = overlay.broker(name).status()
+    monkeypatch.setattr(scripts.commands.status, "run_async", lambda *_: [report])
+    return CliRunner().invoke(cli, ["status", "--broker", ":4000"]).output.splitlines()[1:]
 
 
 def test_of_a_run_every_broker_has_a_site_and_a_role(
