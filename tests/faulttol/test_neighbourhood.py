@@ -1,11 +1,15 @@
-"""The neighbourhood against the definition: Eq. 1 of the seed, and its Table 1."""
+"""The neighbourhood against the seed: its Eq. 1, its levels of consistency, and its Table 1."""
+
+from collections.abc import Mapping
+from functools import partial
 
 import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker.client_core import ClientCore
 from broker.core import BrokerCore
-from broker.sim.world import World
+from broker.sim.world import Node, World
 from faulttol.neighbourhood import Life, Neighbourhood, TopologyLink
 from routing.ids import NodeId
 from tests.conversation import Conversation
@@ -358,6 +362,70 @@ def test_eq_1_holds_in_the_re_formed_tree(size: int, seed: int, delta: int, vict
         assert core.neighbourhood is not None
         known = {(known.child, known.parent) for known in core.neighbourhood}
         assert known == _links_within(re_formed, name, delta + 1)
+
+
+# --- the seed's two levels of consistency ----------------------------------------------------
+
+
+@given(
+    size=st.integers(1, 8),
+    seed=st.integers(0, 1000),
+    delta=st.integers(0, 3),
+    clients=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+)
+def test_every_broker_knows_the_way_to_who_asks_or_offers_as_far_as_delta_plus_1(
+    size: int, seed: int, delta: int, clients: list[int]
+) -> None:
+    """Level 1: it knows each final destination within δ + 1. Level 2: or who is δ + 1 nearer to it.
+
+    Joins and operations happen side by side, and some of these are taken back.
+    """
+    overlay = random_tree(size, seed)
+    names = list(overlay.brokers)
+    world = World(seed)
+    for name in names:
+        parent = overlay.parent_of(name)
+        world.add_broker(
+            NodeId(name), NodeId(parent) if parent else None, delta=delta, policy="flooding"
+        )
+    for number, place in enumerate(clients):
+        client = world.add_client(NodeId(f"client{number}"), NodeId(names[place % size]))
+        world.when_ready(client, partial(_ask_and_offer, world, client))
+    world.run(until=4.9)
+
+    cores = [node.core for node in world.nodes.values()]
+    brokers = {core.node: core for core in cores if isinstance(core, BrokerCore)}
+    for core in brokers.values():
+        subscriptions, advertisements = core.interests.subscriptions, core.interests.advertisements
+        assert len(subscriptions) == len(advertisements) == len(clients)
+        for entry in (*subscriptions, *advertisements):
+            # The furthest first; the nearest is the next hop.
+            way = _way_to(entry.client, core.node, brokers)
+            assert entry.path == tuple(reversed(way[: delta + 1]))
+
+
+def _ask_and_offer(world: World, client: Node) -> None:
+    core = client.core
+    assert isinstance(core, ClientCore)
+    core.advertise(world.now, "TRUE")
+    core.subscribe(world.now, "TRUE")
+    subscription, _ = core.subscribe(world.now, "x = 1")
+    core.unsubscribe(world.now, subscription)
+    world.carry_out_calls(client)
+
+
+def _way_to(client: NodeId, start: NodeId, brokers: Mapping[NodeId, BrokerCore]) -> list[NodeId]:
+    """The hops from a broker to a client, as the tree is."""
+    ways = {start: [start]}
+    queue = [start]
+    for name in queue:
+        neighbours = brokers[name].neighbours
+        above = [neighbours.parent.node] if neighbours.parent is not None else []
+        for other in (*above, *neighbours.below):
+            if other not in ways:
+                ways[other] = [*ways[name], other]
+                queue += [other] if other in brokers else []
+    return ways[client][1:]
 
 
 def test_table_1_recipients_at_every_node_for_every_delta() -> None:
