@@ -861,7 +861,7 @@ class BrokerCore:
     def _send_again(self, neighbour: Neighbour, received: int) -> None:
         self.reforming.tell_neighbourhood_to(neighbour)
         sent_again = self.publications.send_again(neighbour, received)
-        self.requests.send_again(neighbour)
+        self.interests.send_again(neighbour, self.now)
         self.outbox.log(Level.INFO, "link resumed", peer=neighbour.node, sent_again=sent_again)
 
     def _welcome(

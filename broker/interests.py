@@ -419,6 +419,20 @@ class Interests:
         for hops in self._forwarded.values():
             hops.pop(gone.hop, None)
 
+    def send_again(self, neighbour: Neighbour, now: float) -> None:
+        """After a broken connection, ask again for what the neighbour has not confirmed.
+
+        But not to forget a subscription of which it has been told anew since, and may have
+        confirmed that: what comes last, counts.
+        """
+
+        def is_overtaken(request: Operation) -> bool:
+            return isinstance(request, Unsubscribe) and neighbour.hop in self._forwarded.get(
+                request.subscription, ()
+            )
+
+        self._requests.send_again(neighbour, is_overtaken, now)
+
     # --- in the place of brokers that have failed -----------------------------------------------
 
     def claims_above(self) -> tuple[list[Advertise], list[Subscribe]]:
@@ -526,7 +540,8 @@ class Interests:
                 for subscription in self.subscriptions.overlapping(
                     advertisement.filter, excluding=advertisement.hop
                 ):
-                    if target.hop not in self._forwarded[subscription.id]:
+                    is_there = self._neighbours.get(subscription.hop) is not None  # or unclaimed
+                    if is_there and target.hop not in self._forwarded[subscription.id]:
                         self._forward(subscription, target, now)
 
     def withdraw_unclaimed(self, adoption: "Adoption", now: float) -> None:

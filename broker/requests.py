@@ -139,11 +139,16 @@ class Requests:
         for pending in self._operations.forget(neighbour.hop):
             self._finish(pending, now)
 
-    def send_again(self, neighbour: Neighbour) -> None:
-        """After a broken connection: whatever the neighbour has not confirmed."""
+    def send_again(
+        self, neighbour: Neighbour, is_overtaken: Callable[[Operation], bool], now: float
+    ) -> None:
+        """After a broken connection: whatever the neighbour has not confirmed, and still holds."""
         assert neighbour.link is not None
         for request in self._operations.unconfirmed_by(neighbour.hop):
-            self._outbox.send(neighbour.link, request)
+            if is_overtaken(request):
+                self._finish(self._operations.confirm(request.operation, neighbour.hop), now)
+            else:
+                self._outbox.send(neighbour.link, request)
 
     def confirm_again(self, source: Neighbour, operation: OperationId) -> None:
         """A request came again; if it is done, say so again, and if not, say it to this one."""

@@ -553,6 +553,28 @@ def test_what_is_not_needed_behind_the_failed_is_needed_behind_an_orphan() -> No
             assert overlay.troubles() == []
 
 
+def test_an_orphan_is_not_told_of_its_own_subscription_that_it_does_not_claim() -> None:
+    """It has taken that back from m, which the hub does not know, when p, there, advertises."""
+    for ms in range(5):
+        overlay = a_fork()
+        s, p, q = (overlay.client(name, at=at) for name, at in ("sb", "pb", "qr"))
+        s.subscribes("TRUE")
+        advertisement = q.advertises("TRUE")
+        overlay.settle()
+        q.unadvertises(advertisement)
+        overlay.settle(0.5 * MS)
+        p.advertises("TRUE")
+        overlay.settle(ms * MS)
+        overlay.loses_connection("m", "r")
+        overlay.crashes("m")
+        overlay.settle(5)
+        p.publishes(x=1)
+        overlay.settle()
+
+        assert s.received == ["p:1"]
+        assert overlay.troubles() == []
+
+
 def newcomers_meet_a_crash(seconds: float) -> Iterator[tuple[Conversation, Client]]:
     """A broker joins below b, and a client at m, which fails; they have so long to be there."""
     for ms in AT_ANY_TIME:

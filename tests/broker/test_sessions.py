@@ -4,10 +4,12 @@ import attrs
 import pytest
 
 from broker.client_core import ClientState
+from broker.inputs import MessagesReceived
 from broker.limits import Limits
-from broker.messages import GoodbyeCode
+from broker.messages import Advertise, Confirm, GoodbyeCode, Unadvertise
+from broker.neighbours import UP
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS
-from routing.ids import NodeId
+from routing.ids import AdvertisementId, NodeId, OperationId
 from tests.conversation import LINK_DELAY_S, Client, Conversation
 
 
@@ -78,6 +80,40 @@ def test_a_connection_cut_at_any_moment_costs_nothing(cut: tuple[str, str], mome
     assert ticker.core.unconfirmed == 0
     assert all(overlay.broker(name).unfinished() == [] for name in ("b1", "b2"))
     assert overlay.judge().is_clean
+
+
+def test_what_was_to_be_forgotten_and_is_known_anew_is_not_to_be_forgotten_again() -> None:
+    """The first is not confirmed when the connection is lost, and the second is."""
+    overlay = Conversation()
+    overlay.brokers("b1", b2="b1")
+    told_by_b2 = overlay.client("reader-2", at="b2").subscribes("TRUE")
+    overlay.client("ticker-1", at="b1").advertises("TRUE")
+    overlay.settle()
+    world, node = overlay.world, overlay.world.nodes[NodeId("b2")]
+    b2, subscriptions = overlay.broker("b2"), overlay.broker("b1").interests.subscriptions
+    assert told_by_b2 in subscriptions
+
+    overlay.freezes("b1")
+    [announced] = b2.interests.advertisements.of_client(NodeId("ticker-1"))
+    advertise = Advertise(
+        operation=OperationId("ticker-1#1.8"),
+        advertisement=AdvertisementId("ticker-1/9"),
+        client=NodeId("ticker-1"),
+        filter="TRUE",
+        path=announced.path,
+    )
+    forget = Unadvertise(operation=OperationId("ticker-1#1.7"), advertisement=announced.id)
+    from_b1 = b2.neighbours.parent
+    assert from_b1 is not None
+    assert from_b1.link is not None
+    world._tell(node, MessagesReceived(from_b1.link, [forget, advertise]))
+    told_anew = b2.requests.pending_at(UP)[told_by_b2]
+    world._tell(node, MessagesReceived(from_b1.link, [Confirm(operation=told_anew)]))
+    overlay.loses_connection("b2", "b1")
+    overlay.goes_on("b1")
+    overlay.settle()
+
+    assert told_by_b2 in subscriptions
 
 
 def test_calls_made_while_disconnected_are_answered_later() -> None:
