@@ -55,6 +55,7 @@ from broker.messages import (
     Moved,
     Neighbourhood,
     NodeKind,
+    Operation,
     Pause,
     Placed,
     PlacesReply,
@@ -169,6 +170,7 @@ class BrokerCore:
             self.outbox,
             lambda neighbour, message: self.publications.send_in_turn(neighbour, message),
             lambda operation: self.interests.note_confirmed(operation),
+            self._as_of_now,
         )
         self._losses = Losses(self.outbox, most=limits.status_skipped_max)
         self.reforming = Reforming(self)
@@ -861,7 +863,7 @@ class BrokerCore:
     def _send_again(self, neighbour: Neighbour, received: int) -> None:
         self.reforming.tell_neighbourhood_to(neighbour)
         sent_again = self.publications.send_again(neighbour, received)
-        self.interests.send_again(neighbour, self.now)
+        self.requests.send_again(neighbour, self.now)
         self.outbox.log(Level.INFO, "link resumed", peer=neighbour.node, sent_again=sent_again)
 
     def _welcome(
@@ -1118,6 +1120,12 @@ class BrokerCore:
         self.outbox.send(link_id, Confirm(operation=leave.operation))
         self.outbox.add(CloseLink(link_id, GoodbyeCode.LEFT, f"{source.node} left"))
         del self._links[link_id]
+
+    def _as_of_now(self, hop: NodeId, request: Operation) -> Operation | None:
+        """What of a request is to be sent again; nobody is to forget who has joined anew."""
+        if isinstance(request, Leave):
+            return None if self.neighbourhood.link_of(request.node) is not None else request
+        return self.interests.as_of_now(hop, request)
 
     def _spread_leave(self, leave: Leave, source: Neighbour | None) -> None:
         """Forget a node, and let those know who know it."""

@@ -419,19 +419,22 @@ class Interests:
         for hops in self._forwarded.values():
             hops.pop(gone.hop, None)
 
-    def send_again(self, neighbour: Neighbour, now: float) -> None:
-        """After a broken connection, ask again for what the neighbour has not confirmed.
+    def as_of_now(self, hop: NodeId, request: Operation) -> Operation | None:
+        """What of a request is to be sent again to a neighbour.
 
-        But not to forget a subscription of which it has been told anew since, and may have
-        confirmed that: what comes last, counts.
+        Nobody is to forget again what it has been told anew since; nor to withdraw a client that
+        has come back, with all that it has now.
         """
+        match request:
+            case Unsubscribe(subscription=subscription):
+                return None if hop in self._forwarded.get(subscription, ()) else request
+            case Withdraw(client=client):
+                return attrs.evolve(request, but=self._all_of(client))
+        return request
 
-        def is_overtaken(request: Operation) -> bool:
-            return isinstance(request, Unsubscribe) and neighbour.hop in self._forwarded.get(
-                request.subscription, ()
-            )
-
-        self._requests.send_again(neighbour, is_overtaken, now)
+    def _all_of(self, client: NodeId) -> tuple[str, ...]:
+        tables = (self.advertisements, self.subscriptions)
+        return tuple(entry.id for table in tables for entry in table.of_client(client))
 
     # --- in the place of brokers that have failed -----------------------------------------------
 
@@ -585,9 +588,7 @@ class Interests:
     def _pass_on_withdrawal(
         self, operation: OperationId, client: NodeId, source: Neighbour | None, now: float
     ) -> None:
-        tables = (self.advertisements, self.subscriptions)
-        still_there = tuple(entry.id for table in tables for entry in table.of_client(client))
-        onwards = Withdraw(operation=operation, client=client, but=still_there)
+        onwards = Withdraw(operation=operation, client=client, but=self._all_of(client))
         others = self._neighbours.other_brokers(source)
         self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
 

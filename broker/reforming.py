@@ -312,7 +312,7 @@ class Reforming:
         messages: list[Message] = [attach, *advertisements, *subscriptions, *received, *sent]
         for message in messages:
             core.outbox.send(parent.link, message)
-        core.interests.send_again(parent, core.now)
+        core.requests.send_again(parent, core.now)
         self.tell_neighbourhood_to(parent)
         core.outbox.log(Level.INFO, "attached", hub=parent.node, sent=len(sent))
 

@@ -39,9 +39,15 @@ class Requests:
         outbox: Outbox,
         send_in_turn: Callable[[Neighbour, Message], None],
         on_confirmed: Callable[[OperationId], None],
+        as_of_now: Callable[[NodeId, Operation], Operation | None],
     ) -> None:
-        """Begin with none; everything is sent in turn, behind publications that are held."""
+        """Begin with none; everything is sent in turn, behind publications that are held.
+
+        `as_of_now` is what of a request is to be sent again to somebody who may have been sent
+        later ones, and may have confirmed these.
+        """
         self.refused = 0
+        self._as_of_now = as_of_now
         self._on_confirmed = on_confirmed
         self.ticks = Ticks()
         self._prefix = f"{node}#{incarnation}."
@@ -108,7 +114,7 @@ class Requests:
         for hop, request in to_send:
             neighbour = self._neighbours.get(hop)
             assert neighbour is not None
-            self._send_in_turn(neighbour, request)
+            self._send_in_turn(neighbour, self._as_of_now(hop, request) or request)
         for pending in done:
             self._finish(pending, now)
 
@@ -139,16 +145,15 @@ class Requests:
         for pending in self._operations.forget(neighbour.hop):
             self._finish(pending, now)
 
-    def send_again(
-        self, neighbour: Neighbour, is_overtaken: Callable[[Operation], bool], now: float
-    ) -> None:
-        """After a broken connection: whatever the neighbour has not confirmed, and still holds."""
+    def send_again(self, neighbour: Neighbour, now: float) -> None:
+        """After a broken connection: whatever the neighbour has not confirmed."""
         assert neighbour.link is not None
         for request in self._operations.unconfirmed_by(neighbour.hop):
-            if is_overtaken(request):
+            current = self._as_of_now(neighbour.hop, request)
+            if current is not None:
+                self._outbox.send(neighbour.link, current)
+            else:  # what came later counts, whether or not that is confirmed
                 self._finish(self._operations.confirm(request.operation, neighbour.hop), now)
-            else:
-                self._outbox.send(neighbour.link, request)
 
     def confirm_again(self, source: Neighbour, operation: OperationId) -> None:
         """A request came again; if it is done, say so again, and if not, say it to this one."""

@@ -17,7 +17,9 @@ from typing import Any
 from broker.client_core import ClientCore, ClientState
 from broker.core import BrokerCore
 from broker.effects import Delivery, Refusal
+from broker.inputs import MessagesReceived
 from broker.limits import Limits
+from broker.messages import Message
 from broker.sim.runs import NEVER_TOO_MANY
 from broker.sim.world import SIMULATED_LIMITS, Node, World
 from faulttol.guarantees import Report, check
@@ -133,6 +135,14 @@ class Conversation:
 
     def loses_connection(self, one: str, other: str) -> None:
         assert self.world.break_link(NodeId(one), NodeId(other))
+
+    def is_told_from_above(self, name: str, *messages: Message) -> None:
+        """Let a broker hear this, as if its parent had said it."""
+        parent = self.broker(name).neighbours.parent
+        assert parent is not None
+        assert parent.link is not None
+        heard = MessagesReceived(parent.link, list(messages))
+        self.world._tell(self.world.nodes[NodeId(name)], heard)
 
     # --- what came of it -------------------------------------------------------------------------
 

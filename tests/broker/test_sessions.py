@@ -4,7 +4,6 @@ import attrs
 import pytest
 
 from broker.client_core import ClientState
-from broker.inputs import MessagesReceived
 from broker.limits import Limits
 from broker.messages import Advertise, Confirm, GoodbyeCode, Unadvertise
 from broker.neighbours import UP
@@ -89,7 +88,6 @@ def test_what_was_to_be_forgotten_and_is_known_anew_is_not_to_be_forgotten_again
     told_by_b2 = overlay.client("reader-2", at="b2").subscribes("TRUE")
     overlay.client("ticker-1", at="b1").advertises("TRUE")
     overlay.settle()
-    world, node = overlay.world, overlay.world.nodes[NodeId("b2")]
     b2, subscriptions = overlay.broker("b2"), overlay.broker("b1").interests.subscriptions
     assert told_by_b2 in subscriptions
 
@@ -103,17 +101,35 @@ def test_what_was_to_be_forgotten_and_is_known_anew_is_not_to_be_forgotten_again
         path=announced.path,
     )
     forget = Unadvertise(operation=OperationId("ticker-1#1.7"), advertisement=announced.id)
-    from_b1 = b2.neighbours.parent
-    assert from_b1 is not None
-    assert from_b1.link is not None
-    world._tell(node, MessagesReceived(from_b1.link, [forget, advertise]))
+    overlay.is_told_from_above("b2", forget, advertise)
     told_anew = b2.requests.pending_at(UP)[told_by_b2]
-    world._tell(node, MessagesReceived(from_b1.link, [Confirm(operation=told_anew)]))
+    overlay.is_told_from_above("b2", Confirm(operation=told_anew))
     overlay.loses_connection("b2", "b1")
     overlay.goes_on("b1")
     overlay.settle()
 
     assert told_by_b2 in subscriptions
+
+
+def test_who_has_joined_anew_is_not_to_be_forgotten_again() -> None:
+    overlay = Conversation()
+    overlay.brokers("b1", b2="b1")
+    overlay.client("reader", at="b2").subscribes("TRUE")
+    overlay.settle()
+    overlay.freezes("b1")
+    overlay.crashes("reader")
+    overlay.settle(12)
+    assert NodeId("reader") not in overlay.broker("b2").neighbourhood
+
+    overlay.world.add_client(NodeId("reader"), NodeId("b2"), incarnation=2)
+    overlay.settle(0.1)
+    overlay.is_told_from_above("b2", Confirm(operation=OperationId("reader#2.1")))
+    overlay.loses_connection("b2", "b1")
+    overlay.goes_on("b1")
+    overlay.settle()
+
+    assert NodeId("reader") in overlay.broker("b1").neighbourhood
+    assert overlay.broker("b2").unfinished() == []
 
 
 def test_calls_made_while_disconnected_are_answered_later() -> None:
