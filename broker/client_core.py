@@ -235,6 +235,12 @@ class ClientCore:
         """How many publications it was sent that are not stable yet, as far as it knows."""
         return self._received.count - self._received.stable_count
 
+    @property
+    def claims(self) -> frozenset[str]:
+        """What the overlay calls its advertisements and subscriptions."""
+        interests = (*self._advertisements.values(), *self._subscriptions.values())
+        return frozenset(interest.wire_id for interest in interests)
+
     def publish(
         self,
         now: float,

@@ -215,7 +215,7 @@ class Interests:
         """Take an advertisement out, here and everywhere."""
         entry = self.advertisements.get(unadvertise.advertisement)
         if entry is None or self._is_elsewhere(source, entry):
-            others = self._siblings_of(source) if entry is None else []
+            others = self._who_may_know(None, source) if entry is None else []
             self._requests.pass_on(
                 unadvertise.operation, source, [(other, unadvertise) for other in others], now
             )
@@ -315,7 +315,7 @@ class Interests:
         """Take a subscription out, here and wherever it was passed on to."""
         entry = self.subscriptions.get(unsubscribe.subscription)
         if entry is None or self._is_elsewhere(source, entry):
-            others = self._siblings_of(source) if entry is None else []
+            others = self._who_may_know(None, source) if entry is None else []
             self._requests.pass_on(
                 unsubscribe.operation, source, [(other, unsubscribe) for other in others], now
             )
@@ -329,7 +329,9 @@ class Interests:
         self._take_out_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
-        targets = map(self._neighbours.get, self._forwarded.pop(entry.id))
+        told = self._forwarded.pop(entry.id)
+        told |= dict.fromkeys(child.hop for child in self._who_may_know(entry, source))
+        targets = map(self._neighbours.get, told)
         self._requests.pass_on(
             operation, source, [(target, onwards) for target in targets if target], now
         )
@@ -489,6 +491,9 @@ class Interests:
                 for hop in hops_to_tell[place]:
                     if hop in brokers and (hop in hops_of_orphans or entry.hop in hops_of_orphans):
                         forwarded[hop] = None
+        for orphan in orphans:
+            if orphan.neighbour.kind is NodeKind.BROKER:
+                orphan.neighbour.adopted_at = next(self._neighbours.clock)
         self._neighbours.version += 1
         return adoption
 
@@ -807,14 +812,14 @@ class Interests:
             raise RemoteProtocolError(f"{source.node} withdraws {entry.id}, which is not its own")
         return entry.hop != source.hop
 
-    def _siblings_of(self, source: Neighbour) -> list[Neighbour]:
-        """Who was adopted together with this one, and may know of it what is not known here."""
-        if not isinstance(source, Below) or source.adopted_from is None:
-            return []
+    def _who_may_know(
+        self, what: Advertisement | Subscription | None, source: Neighbour | None
+    ) -> list[Neighbour]:
+        """Who was adopted, and may know of somebody who has failed what was not told from here."""
         return [
-            other
-            for other in self._neighbours.children()
-            if other.adopted_from == source.adopted_from and other is not source
+            child
+            for child in self._neighbours.children()
+            if child is not source and child.adopted_at > (0 if what is None else what.tick)
         ]
 
     def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:

@@ -281,6 +281,8 @@ class Adopt:
     """And sent to it."""
     links: tuple[TopologyLink, ...]
     """What lies behind it: who stands next to it, if it fails."""
+    is_adopted: bool
+    """Whether it may know of others what it was not told from there."""
     advertisements: int
     subscriptions: int
     told: int

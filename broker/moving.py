@@ -397,6 +397,7 @@ class Moving:
                 received=child.received.count,
                 sent=child.sent.count,
                 links=core.neighbourhood.behind(child.node),
+                is_adopted=child.adopted_at > 0,
                 advertisements=len(advertisements),
                 subscriptions=len(subscriptions),
                 told=len(told),
@@ -436,6 +437,7 @@ class Moving:
             core.neighbourhood.add(link)
             if child.link is not None:
                 core.outbox.send(child.link, Moved(link=link))
+            taker.adopted_at = max(taker.adopted_at, child.adopted_at)
             core.give_away(child, taker)
             core.interests.hand_over(child, taker)
         core.requests.hand_over(
@@ -559,6 +561,8 @@ class Moving:
             subscribes[header.subscriptions :],
             core.now,
         )
+        if header.is_adopted:
+            child.adopted_at = next(core.neighbours.clock)
         # What this broker has asked of the parent, the parent has asked of the child.
         core.requests.ask_too(
             core.neighbours.parent, lambda r: core.interests.targets_among([Orphan(child)], r)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client_core import RECONNECT_TIMEOUT_S, ClientState
+from broker.client_core import RECONNECT_TIMEOUT_S, ClientCore, ClientState
 from broker.core import BrokerCore
 from broker.sim.workloads import RandomRun, Workload
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
@@ -117,6 +117,13 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
     if run.unanswered:
         found.append(f"{run.unanswered} calls of clients were never answered")
     found.extend(f"{name} has crashed, and is not forgotten" for name in run.unresolved())
+    cores = [node.core for node in world.nodes.values() if node.stopped is None]
+    claims = frozenset[str]().union(*(c.claims for c in cores if isinstance(c, ClientCore)))
+    for core in cores:
+        if isinstance(core, BrokerCore):
+            tables = (core.interests.advertisements, core.interests.subscriptions)
+            known = [entry.id for table in tables for entry in table if entry.id not in claims]
+            found.extend(f"{core.node}: knows {name}, which nobody has" for name in known)
     for node in world.nodes.values():
         core = node.core
         if node.stopped == "crashed":

@@ -135,7 +135,15 @@ SAMPLES: tuple[Message, ...] = (
     Prepare(move=1, link=MOVED),
     Prepared(move=1, accepts=True),
     Adopt(
-        move=1, link=MOVED, received=0, sent=0, links=(), advertisements=0, subscriptions=0, told=0
+        move=1,
+        link=MOVED,
+        received=0,
+        sent=0,
+        links=(),
+        is_adopted=False,
+        advertisements=0,
+        subscriptions=0,
+        told=0,
     ),
     Adopted(move=1, node=PEER, accepts=True),
     Moved(link=MOVED),
