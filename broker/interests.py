@@ -279,7 +279,8 @@ class Interests:
         accepted = self._accept(source, subscribe, subscribe.subscription, is_new=known is None)
         if accepted is None:
             return
-        self._comes_again.pop(subscribe.subscription, None)
+        is_done = known is not None and known.id not in self._unconfirmed
+        is_done &= self._comes_again.pop(subscribe.subscription, None) is None
         forwarded: dict[NodeId, None] = {}
         if known is not None:  # as with advertisements
             entry = self._move_subscription(known, subscribe.path, source.hop)
@@ -296,7 +297,7 @@ class Interests:
                 tick=next(self._neighbours.clock),
             )
             self._put_in_subscription(entry)
-        if subscribe.operation.startswith(f"{subscribe.client}#"):
+        if not is_done and _is_of_client(subscribe):
             self._note_request(entry.id, subscribe.operation)
         elif known is None:
             self._note_confirmed(entry.id)
@@ -510,6 +511,8 @@ class Interests:
     ) -> None:
         if subscribe.operation != NO_OPERATION:
             self._comes_again[subscribe.subscription] = subscribe.operation
+            if _is_of_client(subscribe):
+                self._note_request(subscribe.subscription, subscribe.operation)
         adoption.subscriptions.pop(subscribe.subscription, None)
         hop = orphan.neighbour.hop
         self._install(subscribe, hop)
@@ -828,3 +831,8 @@ class Interests:
 
     def _extended(self, path: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
         return (*path, node)[-(self._delta + 1) :]
+
+
+def _is_of_client(subscribe: Subscribe) -> bool:
+    """Whether its client waits for this operation, or some broker passes on what it knew."""
+    return subscribe.operation.startswith(f"{subscribe.client}#")

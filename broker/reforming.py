@@ -210,6 +210,8 @@ class Reforming:
         hub = core.neighbourhood.hub(region) if len(region) <= core.delta else None
         if hub is None:
             core.cut_off(f"{len(region)} brokers failed, δ is {core.delta}")
+        elif hub == core.node and self._is_late:
+            core.cut_off("somebody else is the root by now")
         elif hub == core.node:
             self._orphaned_by = self._sought = None
             core.stop_looking()
@@ -220,6 +222,11 @@ class Reforming:
             if self._sought is None or self._sought.place != place:
                 self._sought = _Sought(hub, place, core.neighbourhood.link_of(hub))
                 core.dial_parent(place.address)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether somebody has taken the root's place without this branch, or not knowing of it."""
+        return self._core.neighbourhood.other_root() is not None
 
     def on_dial_failed(self, address: str, reason: str) -> None:
         """Nobody answers at the address of the parent, or of the hub that is to take its place."""
@@ -510,6 +517,8 @@ class Reforming:
             gap.wait_from(core.now, core.limits.heartbeat_timeout_s)
         if len(region) > core.delta:
             self._abandon(gap, f"{len(region)} brokers failed, δ is {core.delta}")
+        elif isinstance(gap.dead, Above) and self._is_late:
+            self._abandon(gap, "somebody else is the root by now")
         elif not self._missing(gap):
             self._close(gap, region)
 

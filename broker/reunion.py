@@ -246,13 +246,16 @@ class Reunion:
 
         Somebody may publish under an advertisement when all have confirmed it; and whoever has a
         subscription that it draws sends that back first. What came first the hub may know, or the
-        failed broker may have told both sides, each when it confirmed.
+        failed broker may have told both sides, each when it confirmed. And what went by here, on
+        its way to the failed broker, found known there whatever was known here.
         """
         interests = self._publications.interests
         names = side.subscriptions[key]
-        content = decode_content(self._items[key].publication.content)
-        announced = interests.announced(key[0], content)
+        item = self._items[key]
+        announced = interests.announced(key[0], decode_content(item.publication.content))
         first = min((entry.tick for entry in announced), default=0)
+        if item.is_own and item.arrival is not None and not item.arrival.has_waited:
+            first = max(first, item.arrival.settled_at)
         entries = (interests.subscriptions.get(name) for name in names)
         if any(entry is not None and entry.tick < first for entry in entries):
             return True

@@ -285,11 +285,15 @@ def _of_one_side(
 
 
 def _is_timely(side: Side, key: Key, certain: _Bindings) -> bool:
-    """Whether a side had asked for a publication before the region released it."""
+    """Whether a side had asked for a publication before the region released it.
+
+    It had, if it had what was there before by a subscription that everybody knew by then: one that
+    was confirmed. Others may have come by only because somebody else wanted them.
+    """
     if key in side.asked_in_time:
         return True
     wanted_by = side.subscriptions.get(key, frozenset())
-    before = certain.all_before(key).intersection(side.got)
+    before = certain.all_before(key).intersection(side.got, side.settled)
     earlier = (side.subscriptions.get(first, frozenset()) for first in before)
     return any(names and names <= wanted_by for names in earlier)
 

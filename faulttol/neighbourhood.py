@@ -321,6 +321,14 @@ class Neighbourhood:
             node = link.parent
         return node if self.place_of(node) is not None else None
 
+    def other_root(self) -> NodeId | None:
+        """A broker other than this one that lives, and is the root by what is known here."""
+        for link in self._link_of_child.values():
+            is_alive = not self.has_failed(Life(link.child, link.incarnation))
+            if link.is_root and link.child != self.centre and is_alive:
+                return link.child
+        return None
+
     def _is_broker(self, node: NodeId) -> bool:
         link = self._link_of_child.get(node)
         return link is None or link.kind == "broker"  # whoever is only seen as a parent is one

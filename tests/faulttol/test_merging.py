@@ -209,7 +209,7 @@ def test_of_two_that_may_be_late_it_is_not_who_got_something_earlier_by_that_sub
     is_last: bool,
 ) -> None:
     """Either was late for what only the other got; p1 was there before p2."""
-    timely = side(got="p1 q1", lacks="p2", s="p1 p2 q1")
+    timely = side(got="p1 q1", settled="p1 q1", lacks="p2", s="p1 p2 q1")
     timely.subscriptions = dict.fromkeys(keys("p1 p2"), frozenset([SubscriptionId("s/1")]))
     late = side(got="p2", lacks="q1", t="p2 q1")
     sides = [late, timely] if is_last else [timely, late]
@@ -218,6 +218,22 @@ def test_of_two_that_may_be_late_it_is_not_who_got_something_earlier_by_that_sub
     assert result.passed_by[sides.index(timely)] == frozenset()
     assert result.passed_by[sides.index(late)] == frozenset(keys("q1"))
     assert result.circles == 0
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_who_got_something_earlier_by_a_subscription_that_not_all_knew_yet_may_be_late(
+    is_last: bool,
+) -> None:
+    """It came by on somebody else's account: the subscription was confirmed only later."""
+    late = side(got="p1 q1", settled="q1", lacks="p2", s="p1 p2 q1")
+    late.subscriptions = dict.fromkeys(keys("p1 p2"), frozenset([SubscriptionId("s/1")]))
+    timely = side(got="p2", lacks="q1", t="p2 q1")
+    timely.asked_in_time = keys("q1")
+    sides = [late, timely] if is_last else [timely, late]
+
+    result = merge(keys("p1 p2 q1"), sides)
+    assert result.passed_by[sides.index(timely)] == frozenset()
+    assert result.passed_by[sides.index(late)] == frozenset(keys("p2"))
 
 
 @pytest.mark.parametrize("is_last", [False, True])

@@ -238,6 +238,17 @@ def test_the_hub_in_the_place_of_a_root_is_the_first_broker_by_name() -> None:
     assert known.hub([NodeId("r")]) == "b"
 
 
+def test_who_lives_and_is_the_root_has_taken_the_place_of_a_root_that_failed() -> None:
+    known = a_tree("d")
+    region(known, "m", "b", "r")
+    assert known.other_root() is None
+
+    known.add(link("c", "c", moves=1))
+    assert known.other_root() == "c"
+    known.bury(Life(NodeId("c"), 1))
+    assert known.other_root() is None
+
+
 def test_there_is_no_hub_if_nobody_but_clients_is_left() -> None:
     known = Neighbourhood(NodeId("a"), delta=1)
     known.add_all([link("r", "r"), link("a", "r", kind="client")])

@@ -75,6 +75,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (6010170, 3, 6, 3),
         (8009065, 3, 6, 3),
         (80000513, 3, 6, 3),
+        (80006824, 3, 6, 3),
         (80001492, 3, 6, 3),
         (80001664, 3, 6, 3),
         (6308449, 2, 4, 2),
@@ -133,6 +134,8 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
         (303822, 2),
         (304381, 2),
         (1401822, 2),
+        (83012222, 2),
+        (83012677, 2),
     ],
 )
 def test_schedules_beyond_delta_that_once_went_wrong(seed: int, delta: int) -> None:
