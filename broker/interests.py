@@ -215,7 +215,7 @@ class Interests:
         """Take an advertisement out, here and everywhere."""
         entry = self.advertisements.get(unadvertise.advertisement)
         if entry is None or self._is_elsewhere(source, entry):
-            others = self._who_may_know(None, source) if entry is None else []
+            others = self._who_may_know_also(source) if entry is None else []
             self._requests.pass_on(
                 unadvertise.operation, source, [(other, unadvertise) for other in others], now
             )
@@ -316,7 +316,7 @@ class Interests:
         """Take a subscription out, here and wherever it was passed on to."""
         entry = self.subscriptions.get(unsubscribe.subscription)
         if entry is None or self._is_elsewhere(source, entry):
-            others = self._who_may_know(None, source) if entry is None else []
+            others = self._who_may_know_also(source) if entry is None else []
             self._requests.pass_on(
                 unsubscribe.operation, source, [(other, unsubscribe) for other in others], now
             )
@@ -493,8 +493,7 @@ class Interests:
                     if hop in brokers and (hop in hops_of_orphans or entry.hop in hops_of_orphans):
                         forwarded[hop] = None
         for orphan in orphans:
-            if orphan.neighbour.kind is NodeKind.BROKER:
-                orphan.neighbour.adopted_at = next(self._neighbours.clock)
+            orphan.neighbour.adopted_at = next(self._neighbours.clock)
         self._neighbours.version += 1
         return adoption
 
@@ -815,15 +814,23 @@ class Interests:
             raise RemoteProtocolError(f"{source.node} withdraws {entry.id}, which is not its own")
         return entry.hop != source.hop
 
-    def _who_may_know(
-        self, what: Advertisement | Subscription | None, source: Neighbour | None
-    ) -> list[Neighbour]:
+    def _who_may_know(self, what: Subscription, source: Neighbour | None) -> list[Below]:
         """Who was adopted, and may know of somebody who has failed what was not told from here."""
         return [
             child
             for child in self._neighbours.children()
-            if child is not source and child.adopted_at > (0 if what is None else what.tick)
+            if child is not source and child.adopted_at > what.tick
         ]
+
+    def _who_may_know_also(self, source: Neighbour) -> list[Neighbour]:
+        """Who may know what is withdrawn here by somebody, and is not known here.
+
+        If that one was adopted, this broker has withdrawn by itself what had not been claimed; but
+        only those who asked for it ask again if this broker fails, too.
+        """
+        if isinstance(source, Below) and source.adopted_at:
+            return self._neighbours.other_brokers(source)
+        return [child for child in self._neighbours.children() if child.adopted_at]
 
     def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node."""
