@@ -50,6 +50,7 @@ from broker.messages import (
     Heartbeat,
     Hello,
     Join,
+    Known,
     Leave,
     Message,
     Moved,
@@ -637,6 +638,8 @@ class BrokerCore:
                 self._on_leave(source, message)
             case Neighbourhood():
                 self.reforming.on_neighbourhood(source, message)
+            case Known() if isinstance(source, Below):
+                self.interests.on_known(source, message, self.now)
             case Top(address=address):
                 self._note_top(address)
             case Summon():

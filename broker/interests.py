@@ -7,7 +7,7 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -18,6 +18,7 @@ from broker.messages import (
     NO_OPERATION,
     Advertise,
     Join,
+    Known,
     Leave,
     NodeKind,
     Operation,
@@ -215,10 +216,7 @@ class Interests:
         """Take an advertisement out, here and everywhere."""
         entry = self.advertisements.get(unadvertise.advertisement)
         if entry is None or self._is_elsewhere(source, entry):
-            others = self._who_may_know_also(source) if entry is None else []
-            self._requests.pass_on(
-                unadvertise.operation, source, [(other, unadvertise) for other in others], now
-            )
+            self._requests.pass_on(unadvertise.operation, source, [], now)
         else:
             self._withdraw_advertisement(unadvertise.operation, entry, source, now)
 
@@ -316,10 +314,7 @@ class Interests:
         """Take a subscription out, here and wherever it was passed on to."""
         entry = self.subscriptions.get(unsubscribe.subscription)
         if entry is None or self._is_elsewhere(source, entry):
-            others = self._who_may_know_also(source) if entry is None else []
-            self._requests.pass_on(
-                unsubscribe.operation, source, [(other, unsubscribe) for other in others], now
-            )
+            self._requests.pass_on(unsubscribe.operation, source, [], now)
         else:
             self._withdraw_subscription(unsubscribe.operation, entry, source, now)
 
@@ -330,9 +325,7 @@ class Interests:
         self._take_out_subscription(entry)
         self._neighbours.version += 1
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
-        told = self._forwarded.pop(entry.id)
-        told |= dict.fromkeys(child.hop for child in self._who_may_know(entry, source))
-        targets = map(self._neighbours.get, told)
+        targets = map(self._neighbours.get, self._forwarded.pop(entry.id))
         self._requests.pass_on(
             operation, source, [(target, onwards) for target in targets if target], now
         )
@@ -492,8 +485,6 @@ class Interests:
                 for hop in hops_to_tell[place]:
                     if hop in brokers and (hop in hops_of_orphans or entry.hop in hops_of_orphans):
                         forwarded[hop] = None
-        for orphan in orphans:
-            orphan.neighbour.adopted_at = next(self._neighbours.clock)
         self._neighbours.version += 1
         return adoption
 
@@ -516,6 +507,35 @@ class Interests:
         hop = orphan.neighbour.hop
         self._install(subscribe, hop)
         self._forwarded.setdefault(subscribe.subscription, {}).pop(hop, None)
+
+    def known_from_above(self) -> Iterator[Known]:
+        """What a hub that has taken this broker in cannot know that it knows, in portions."""
+        advertisements = [entry.id for entry in self.advertisements if entry.hop == UP]
+        subscriptions = [entry.id for entry in self.subscriptions if entry.hop == UP]
+        most = self._limits.known_at_once
+        for start in range(0, max(len(advertisements), len(subscriptions)), most):
+            part = slice(start, start + most)
+            yield Known(
+                advertisements=tuple(advertisements[part]), subscriptions=tuple(subscriptions[part])
+            )
+
+    def on_known(self, source: Below, known: Known, now: float) -> None:
+        """Let an adopted broker forget what is no more, and remember that it knows the rest."""
+        backs: list[Operation] = []
+        taken_back = self._requests.taken_back_from(source)
+        for name in known.subscriptions:
+            entry = self.subscriptions.get(name)
+            if entry is None:
+                operation = self._requests.new_operation()
+                backs.append(Unsubscribe(operation=operation, subscription=name))
+            elif entry.hop != source.hop and name not in taken_back:
+                self._forwarded[name][source.hop] = None
+        for advertisement in known.advertisements:
+            if advertisement not in self.advertisements:
+                operation = self._requests.new_operation()
+                backs.append(Unadvertise(operation=operation, advertisement=advertisement))
+        for back in backs:
+            self._requests.pass_on(back.operation, None, [(source, back)], now)
 
     def targets_among(self, orphans: Sequence[Orphan], request: Operation) -> list[NodeId]:
         """Which of the orphans are to be told what the failed neighbour has not confirmed."""
@@ -813,24 +833,6 @@ class Interests:
         if entry.hop != source.hop and is_client(source):
             raise RemoteProtocolError(f"{source.node} withdraws {entry.id}, which is not its own")
         return entry.hop != source.hop
-
-    def _who_may_know(self, what: Subscription, source: Neighbour | None) -> list[Below]:
-        """Who was adopted, and may know of somebody who has failed what was not told from here."""
-        return [
-            child
-            for child in self._neighbours.children()
-            if child is not source and child.adopted_at > what.tick
-        ]
-
-    def _who_may_know_also(self, source: Neighbour) -> list[Neighbour]:
-        """Who may know what is withdrawn here by somebody, and is not known here.
-
-        If that one was adopted, this broker has withdrawn by itself what had not been claimed; but
-        only those who asked for it ask again if this broker fails, too.
-        """
-        if isinstance(source, Below) and source.adopted_at:
-            return self._neighbours.other_brokers(source)
-        return [child for child in self._neighbours.children() if child.adopted_at]
 
     def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node."""

@@ -90,6 +90,8 @@ class Limits:
     new passes the broker meanwhile."""
     move_pause_s: float = 1.0
     """Until it is tried again."""
+    known_at_once: int = 200
+    """Advertisements, and subscriptions, in one message of who has been adopted; names are long."""
     move_portion: int = 500
     """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
     progress_delay_s: float = 0.02

@@ -24,6 +24,7 @@ from broker.messages import (
     Heartbeat,
     Hello,
     Join,
+    Known,
     Leave,
     Message,
     Moved,
@@ -84,7 +85,7 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.TO_CHILD: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
-    | {Neighbourhood, PlacesRequest, Prepared, Adopted},
+    | {Known, Neighbourhood, PlacesRequest, Prepared, Adopted},
     LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC | {Prepared},
     # An orphan speaks as a child or a client does, but is heard only when the tree is re-formed.
     LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},

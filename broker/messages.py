@@ -281,8 +281,6 @@ class Adopt:
     """And sent to it."""
     links: tuple[TopologyLink, ...]
     """What lies behind it: who stands next to it, if it fails."""
-    is_adopted: bool
-    """Whether it may know of others what it was not told from there."""
     advertisements: int
     subscriptions: int
     told: int
@@ -302,6 +300,17 @@ class Moved:
     """A parent tells a child that it has another parent now."""
 
     link: TopologyLink
+
+
+@attrs.frozen(kw_only=True)
+class Known:
+    """An adopted broker tells the hub a part of what it knows from above: others had told it.
+
+    What of that is no more the hub withdraws: the end of it may have been lost with who has failed.
+    """
+
+    advertisements: tuple[AdvertisementId, ...]
+    subscriptions: tuple[SubscriptionId, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -578,6 +587,7 @@ Message = (
     | Moved
     | Resume
     | Top
+    | Known
 )
 
 # The number is the first element on the wire; numbers are never used again for something else.
@@ -617,4 +627,5 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     33: PlacesReply,
     34: Placed,
     35: Top,
+    36: Known,
 }

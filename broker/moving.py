@@ -370,8 +370,8 @@ class Moving:
         What the child need not know any more the taker may have to know itself, so that it cannot
         be asked to pass that on.
         """
-        is_taken_back = self._core.requests.are_taken_back_from(child)
-        return not (child.sent.keep() or child.received.keep() or is_taken_back)
+        taken_back = self._core.requests.taken_back_from(child)
+        return not (child.sent.keep() or child.received.keep() or taken_back)
 
     @property
     def _has_settled_all(self) -> bool:
@@ -397,7 +397,6 @@ class Moving:
                 received=child.received.count,
                 sent=child.sent.count,
                 links=core.neighbourhood.behind(child.node),
-                is_adopted=child.adopted_at > 0,
                 advertisements=len(advertisements),
                 subscriptions=len(subscriptions),
                 told=len(told),
@@ -437,7 +436,6 @@ class Moving:
             core.neighbourhood.add(link)
             if child.link is not None:
                 core.outbox.send(child.link, Moved(link=link))
-            taker.adopted_at = max(taker.adopted_at, child.adopted_at)
             core.give_away(child, taker)
             core.interests.hand_over(child, taker)
         core.requests.hand_over(
@@ -561,8 +559,6 @@ class Moving:
             subscribes[header.subscriptions :],
             core.now,
         )
-        if header.is_adopted:
-            child.adopted_at = next(core.neighbours.clock)
         # What this broker has asked of the parent, the parent has asked of the child.
         core.requests.ask_too(
             core.neighbours.parent, lambda r: core.interests.targets_among([Orphan(child)], r)

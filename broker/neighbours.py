@@ -71,9 +71,6 @@ class Below(_Neighbour):
     adopted_from: NodeId | None = None
     """The failed child in whose place it was adopted: what came by that child, and what comes from
     its orphans now, is one stream to those who must not change its order."""
-    adopted_at: int = 0
-    """When, by this broker's clock, it was adopted: of what was here by then it may know what it
-    was not told from here. 0 if it has joined."""
     came_from: NodeId | None = None
     """The failed broker that was its parent, and that is given it back."""
     confirmed_before: int = 0

@@ -606,6 +606,8 @@ class Reforming:
         is_adopted = self._orphaned_by is not None and isinstance(source, Above)
         if is_adopted:
             self._orphaned_by = None
+            for known in core.interests.known_from_above():
+                core.publications.send(source, known)
         suspected = [self.suspect(life, f"so says {source.node}") for life in told.closed]
         news = core.neighbourhood.add_all(told.links) or any(suspected) or is_adopted
         concerned = {node for gap in self._gaps.values() for node in self._region(gap)}

@@ -22,7 +22,7 @@ from broker.outbox import Outbox
 from broker.ticks import Ticks
 from faulttol.neighbourhood import Life
 from faulttol.operations import Operations, Pending
-from routing.ids import NodeId, OperationId
+from routing.ids import NodeId, OperationId, SubscriptionId
 
 LATENCIES_MAX: Final = 10_000
 """Latencies kept for whoever collects metrics; beyond that the newest are not counted."""
@@ -176,10 +176,10 @@ class Requests:
             if isinstance(request, Advertise | Subscribe)
         }
 
-    def are_taken_back_from(self, neighbour: Neighbour) -> bool:
-        """Whether there are subscriptions that it is to forget, and has not confirmed."""
+    def taken_back_from(self, neighbour: Neighbour) -> set[SubscriptionId]:
+        """The subscriptions that it is to forget, and has not confirmed."""
         requests = self._operations.unconfirmed_by(neighbour.hop)
-        return any(isinstance(request, Unsubscribe) for request in requests)
+        return {request.subscription for request in requests if isinstance(request, Unsubscribe)}
 
     def take_latencies(self) -> list[float]:
         """How long operations took that were confirmed since the last call, in seconds."""

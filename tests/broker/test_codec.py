@@ -32,7 +32,7 @@ from broker.messages import (
     Subscribe,
 )
 from faulttol.neighbourhood import Life, TopologyLink
-from routing.ids import NodeId, OperationId, SubscriptionId
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import ContentError
 
 pack = Packer().pack
@@ -59,6 +59,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     tuple[str, ...]: st.lists(texts, max_size=40).map(tuple),
     tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
     tuple[Place, ...]: st.lists(st.builds(Place, names, counts), max_size=40).map(tuple),
+    tuple[AdvertisementId, ...]: st.lists(texts, max_size=40).map(tuple),
     tuple[SubscriptionId, ...]: st.lists(texts, max_size=40).map(tuple),
 }
 

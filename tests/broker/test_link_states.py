@@ -22,6 +22,7 @@ from broker.messages import (
     Heartbeat,
     Hello,
     Join,
+    Known,
     Leave,
     Message,
     Moved,
@@ -140,7 +141,6 @@ SAMPLES: tuple[Message, ...] = (
         received=0,
         sent=0,
         links=(),
-        is_adopted=False,
         advertisements=0,
         subscriptions=0,
         told=0,
@@ -149,6 +149,7 @@ SAMPLES: tuple[Message, ...] = (
     Moved(link=MOVED),
     Resume(move=1),
     Top(address="peer"),
+    Known(advertisements=(), subscriptions=()),
 )
 
 
