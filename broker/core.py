@@ -791,6 +791,8 @@ class BrokerCore:
             if self.reforming.is_seeking or self.moving.is_undecided(NodeId(hello.peer)):
                 self.reforming.keep_waiting(link.link, hello)
                 return
+            if self.reforming.disowns(link.link, hello):
+                return
         if known is None and self.moving.redirects(link.link, hello):
             return
         if known is not None and hello.incarnation > known.incarnation:

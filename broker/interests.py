@@ -418,10 +418,12 @@ class Interests:
     def as_of_now(self, hop: NodeId, request: Operation) -> Operation | None:
         """What of a request is to be sent again to a neighbour.
 
-        Nobody is to forget again what it has been told anew since; nor to withdraw a client that
-        has come back, with all that it has now.
+        Nobody is to forget again what it has been told anew since, nor to know again what it was
+        to forget; nor to withdraw a client that has come back, with all that it has now.
         """
         match request:
+            case Subscribe(subscription=subscription):
+                return request if hop in self._forwarded.get(subscription, ()) else None
             case Unsubscribe(subscription=subscription):
                 return None if hop in self._forwarded.get(subscription, ()) else request
             case Withdraw(client=client):

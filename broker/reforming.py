@@ -457,6 +457,23 @@ class Reforming:
         core.say_farewell(link, GoodbyeCode.ELSEWHERE, "there is another hub")
         return True
 
+    def disowns(self, link: LinkId, hello: Hello) -> bool:
+        """Whether somebody takes this broker for the hub that never stood next to who has failed.
+
+        It may have begun to join there. It says so once, as above.
+        """
+        core = self._core
+        failed = Life(NodeId(hello.peer), hello.peer_incarnation)
+        is_concerned = failed not in hello.failed or self.has_replaced(failed)
+        if is_concerned or core.neighbourhood.place_of(failed.node) is not None:
+            return False
+        if hello.is_top or self._sent_away.get(hello.node) == hello.incarnation:
+            return False
+        self._sent_away[hello.node] = hello.incarnation
+        reason = f"{core.node} does not stand around {failed.node}"
+        core.say_farewell(link, GoodbyeCode.STRANDED, reason)
+        return True
+
     def tell_who_failed(self, link: LinkId, region: list[NodeId]) -> None:
         """Let an orphan of this region find the hub that this broker would ask in its place."""
         core = self._core

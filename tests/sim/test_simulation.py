@@ -79,6 +79,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (80001492, 3, 6, 3),
         (80001664, 3, 6, 3),
         (80028146, 3, 6, 3),
+        (90024141, 3, 6, 3),
         (80033332, 3, 6, 3),
         (6308449, 2, 4, 2),
         (5318065, 2, 4, 2),
@@ -108,6 +109,7 @@ def test_schedules_that_once_went_wrong(
         (605085, 3),
         (606549, 3),
         (642138, 3),
+        (87000390, 2),
     ],
 )
 def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> None:
