@@ -869,6 +869,8 @@ class BrokerCore:
         self.reforming.tell_neighbourhood_to(neighbour)
         sent_again = self.publications.send_again(neighbour, received)
         self.requests.send_again(neighbour, self.now)
+        if isinstance(neighbour, Above):
+            self.reforming.tell_what_is_known_to(neighbour)
         self.outbox.log(Level.INFO, "link resumed", peer=neighbour.node, sent_again=sent_again)
 
     def _welcome(

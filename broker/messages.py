@@ -304,9 +304,10 @@ class Moved:
 
 @attrs.frozen(kw_only=True)
 class Known:
-    """An adopted broker tells the hub a part of what it knows from above: others had told it.
+    """A broker tells its parent a part of what it knows from above: others may have told it.
 
-    What of that is no more the hub withdraws: the end of it may have been lost with who has failed.
+    What of that is no more the parent withdraws: the end of it may have been lost with who has
+    failed.
     """
 
     advertisements: tuple[AdvertisementId, ...]

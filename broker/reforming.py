@@ -620,11 +620,10 @@ class Reforming:
     def on_neighbourhood(self, source: Neighbour, told: Neighbourhood) -> None:
         """A neighbour tells how the tree looks around it."""
         core = self._core
-        is_adopted = self._orphaned_by is not None and isinstance(source, Above)
-        if is_adopted:
-            self._orphaned_by = None
-            for known in core.interests.known_from_above():
-                core.publications.send(source, known)
+        is_adopted = False
+        if isinstance(source, Above) and self._orphaned_by is not None:
+            is_adopted, self._orphaned_by = True, None
+            self.tell_what_is_known_to(source)
         suspected = [self.suspect(life, f"so says {source.node}") for life in told.closed]
         news = core.neighbourhood.add_all(told.links) or any(suspected) or is_adopted
         concerned = {node for gap in self._gaps.values() for node in self._region(gap)}
@@ -636,6 +635,11 @@ class Reforming:
         if core.neighbourhood.close(closed) or news:
             self.tell_neighbourhood(source)
         self.review()
+
+    def tell_what_is_known_to(self, parent: Above) -> None:
+        """Let the parent compare; it may have been lost, so again with every new connection."""
+        for known in self._core.interests.known_from_above():
+            self._core.publications.send(parent, known)
 
     def tell_neighbourhood(self, source: Neighbour | None) -> None:
         """Tell every neighbour but one how the tree looks from here."""
