@@ -8,7 +8,7 @@ from broker.limits import Limits
 from broker.messages import Advertise, Confirm, GoodbyeCode, Unadvertise
 from broker.neighbours import UP
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS
-from routing.ids import AdvertisementId, NodeId, OperationId
+from routing.ids import NodeId, OperationId
 from tests.conversation import LINK_DELAY_S, Client, Conversation
 
 
@@ -93,14 +93,14 @@ def test_what_was_to_be_forgotten_and_is_known_anew_is_not_to_be_forgotten_again
 
     overlay.freezes("b1")
     [announced] = b2.interests.advertisements.of_client(NodeId("ticker-1"))
+    forget = Unadvertise(operation=OperationId("ticker-1#1.7"), advertisement=announced.id)
     advertise = Advertise(
         operation=OperationId("ticker-1#1.8"),
-        advertisement=AdvertisementId("ticker-1/9"),
-        client=NodeId("ticker-1"),
+        advertisement=announced.id,
+        client=announced.client,
         filter="TRUE",
         path=announced.path,
     )
-    forget = Unadvertise(operation=OperationId("ticker-1#1.7"), advertisement=announced.id)
     overlay.is_told_from_above("b2", forget, advertise)
     told_anew = b2.requests.pending_at(UP)[told_by_b2]
     overlay.is_told_from_above("b2", Confirm(operation=told_anew))

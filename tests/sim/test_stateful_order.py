@@ -283,7 +283,9 @@ def test_no_story_ends_badly() -> None:
 
 def test_under_fifo_a_story_ends_badly_and_is_short() -> None:
     with pytest.raises(AssertionError) as failure:
-        run_state_machine_as_test(FifoMachine, settings=explored(500))
+        # A few hundred will do, as a rule; which stories come first depends on the literals of all
+        # modules that happen to be imported.
+        run_state_machine_as_test(FifoMachine, settings=explored(5000))
 
     verdict, *story = str(failure.value).splitlines()
     print(failure.value)  # for `pytest -s`
