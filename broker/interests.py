@@ -125,7 +125,8 @@ class Interests:
         self._lately_withdrawn: deque[tuple[Subscription, int, int]] = deque(
             maxlen=limits.lately_changed_max
         )
-        """Ordered ones that clients had, and from when to when."""
+        """Ordered ones that clients had, and from when to when; but not those that nobody claimed
+        when a broker had failed, who may not have got what was sent there."""
         self._comes_again: dict[str, OperationId] = {}
         """What was adopted while it was being installed, and by which operation it comes again."""
         self._forwarded: dict[SubscriptionId, dict[NodeId, None]] = {}
@@ -352,7 +353,8 @@ class Interests:
         [since] = self.confirmed_at([entry.id])
         self._lately_confirmed.pop(entry.id, None)
         self._forget_request(entry.id)
-        if since and entry.ordered:
+        is_claimed = entry.hop == entry.client or self._neighbours.get(entry.hop) is not None
+        if since and entry.ordered and is_claimed:
             self._lately_withdrawn.append((entry, since, next(self._neighbours.clock)))
         self.subscriptions.remove(entry.id)
         if self.conflicts is not None:

@@ -335,14 +335,13 @@ class Reunion:
             is_client = self._is_client(node)
             return {key: {node} for key in settled_at} if is_client else self._orphans[node].had
         found = {}
-        neighbours = self._publications.neighbours
         for key in settled_at:
             arrival = self._items[key].arrival
             assert arrival is not None
             found[key] = {
                 entry.client
                 for entry in self._publications.got_once(arrival)
-                if entry.hop not in self._orphans and neighbours.get(entry.hop) is not None
+                if entry.hop not in self._orphans and entry.hop != self._dead.hop
             }
         return found
 
