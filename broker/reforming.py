@@ -448,14 +448,29 @@ class Reforming:
         core = self._core
         was_orphan = (hello.peer, hello.peer_incarnation) == (core.node, core.incarnation)
         was_told = self._sent_away.get(hello.node) == hello.incarnation
-        if was_orphan != was_told or (self._sought is None and not was_told):
+        if was_orphan != was_told:
+            return False
+        parent = core.neighbours.parent
+        if was_told or self._sought is not None:
+            region = [] if parent is None else core.neighbourhood.failed_region(parent.node)
+        elif UP in self._gaps and self._has_another_hub(hello):
+            region = core.neighbourhood.failed_region(NodeId(hello.peer))
+        else:
             return False
         self._sent_away[hello.node] = hello.incarnation
-        parent = core.neighbours.parent
-        region = [] if parent is None else core.neighbourhood.failed_region(parent.node)
         self.tell_who_failed(link, region)
         core.say_farewell(link, GoodbyeCode.ELSEWHERE, "there is another hub")
         return True
+
+    def _has_another_hub(self, hello: Hello) -> bool:
+        """Whether somebody stands around others that have failed than this hub does.
+
+        They must not wait here until its own region is whole: the other hub may not wait as long.
+        """
+        known = self._core.neighbourhood
+        if not known.is_buried(NodeId(hello.peer)):
+            return False
+        return known.hub(known.failed_region(NodeId(hello.peer))) not in (None, self._core.node)
 
     def disowns(self, link: LinkId, hello: Hello) -> bool:
         """Whether somebody takes this broker for the hub that never stood next to who has failed.
