@@ -301,6 +301,34 @@ def test_what_counts_is_the_order_on_each_link() -> None:
             assert [len(subscriber.received) for subscriber in scene.subscribers] == [3] * 5
 
 
+def test_a_client_that_has_left_had_what_it_had_in_its_order() -> None:
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", z="r")
+    publishers = [overlay.client(name, at="r") for name in ("first", "then")]
+    gone, late = overlay.client("gone", at="a"), overlay.client("late", at="r")
+    slow = overlay.client("slow", at="z")
+    for publisher in publishers:
+        publisher.advertises("TRUE")
+    for subscriber in (gone, slow):
+        subscriber.subscribes("TRUE")
+    late.subscribes("x = 2")
+    overlay.settle()
+    overlay.freezes("z")  # so that nothing becomes stable
+    publishers[0].publishes(x=1)
+    overlay.settle(10 * MS)
+    late.subscribes("x = 1")
+    overlay.settle(10 * MS)
+    publishers[1].publishes(x=2)
+    overlay.settle(10 * MS)
+    gone.leaves()
+    overlay.settle(10 * MS)
+    overlay.crashes("r", "z")
+    overlay.settle(5)
+
+    assert gone.received == ["first:1", "then:1"]
+    assert late.received == ["then:1"]
+
+
 def test_what_has_been_confirmed_to_the_dead_is_confirmed_to_the_hub_again() -> None:
     for ms in AT_ANY_TIME:
         overlay = a_fork()
@@ -425,6 +453,28 @@ def test_a_hub_that_steps_down_dials_again_whom_it_had_dialled_before(
 
     assert overlay.parent_of("c") == "b"
     assert overlay.troubles() == []
+
+
+def test_a_hub_sends_away_at_once_who_stands_around_another_gap() -> None:
+    """The client of a broker that has moved, and failed before it could say so."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", m="r", x="r", d="m")
+    client = overlay.client("client", at="d")
+    overlay.settle()
+    known, links = client.core.neighbourhood, overlay.broker("r").neighbourhood
+    assert known is not None
+    known.remove(NodeId("d"))
+    for name in ("d", "r", "a", "m", "x"):
+        link = links.link_of(NodeId(name))
+        assert link is not None
+        known.add(attrs.evolve(link, parent=NodeId("r"), parent_address="r", moves=-1))
+    overlay.freezes("x")
+    overlay.crashes("r", "d")
+    overlay.settle()
+
+    assert "r has failed, x to come" in overlay.broker("a").unfinished()
+    assert overlay.broker("m").neighbours.named(client.core.node) is not None
+    assert client.core.state is ClientState.READY
 
 
 @pytest.mark.parametrize("then", A_WHILE_AFTER)
