@@ -524,6 +524,10 @@ class Moving:
         core = self._core
         header, child = handover.header, handover.header.link
         known = core.neighbours.below.get(child.child)
+        if known is not None and not known.has_joined:  # it began to join here, and did elsewhere
+            core.hang_up(known, GoodbyeCode.LEFT, "it has joined elsewhere")
+            core.forget_newcomer(known)
+            known = None
         is_here = known is not None and known.incarnation == child.incarnation
         is_paused = self._pause is not None and self._pause[0] == header.move
         if is_paused and known is None and not core.publications.ordering.held:
@@ -586,7 +590,8 @@ class Moving:
     def declines(self, link: LinkId, hello: Hello) -> bool:
         """Whether somebody comes who has not been handed over; then it will not be any more."""
         core = self._core
-        if not hello.is_moving or hello.node in core.neighbours.below:
+        known = core.neighbours.below.get(hello.node)
+        if not hello.is_moving or (known is not None and known.has_joined):
             return False
         core.say_farewell(link, GoodbyeCode.DECLINED, f"{hello.node} has not been moved here")
         self.end_pause()

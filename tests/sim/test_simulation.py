@@ -85,6 +85,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (150008671, 3, 6, 3),
         (80033332, 3, 6, 3),
         (6308449, 2, 4, 2),
+        (170069753, 2, 4, 2),
         (5318065, 2, 4, 2),
     ],
 )
