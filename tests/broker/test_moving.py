@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from broker.client_core import ClientState
+from broker.messages import NodeKind
+from broker.neighbours import Below
 from routing.ids import NodeId
 from tests.conversation import Client, Conversation
 
@@ -106,6 +108,18 @@ def test_a_move_in_the_middle_of_the_traffic_is_not_noticed(ordering: str) -> No
     assert scene.overlay.broker("p").moving.completed == 3
     clients = [scene.publishers[1].core, scene.subscribers[1].core]
     assert [client.broker for client in clients] == ["t", "t"]
+    assert scene.troubles() == []
+
+
+def test_a_greeting_that_was_left_behind_is_not_the_child_that_is_moved() -> None:
+    """It had asked the taker as well where to join, and had joined before that answered."""
+    scene = Scene()
+    greeting = Below(node=NodeId("c"), incarnation=1, link=None, kind=NodeKind.BROKER, address="c")
+    scene.overlay.broker("t").neighbours.below[greeting.node] = greeting
+    assert scene.begin()
+    scene.overlay.settle()
+
+    assert scene.overlay.parent_of("c") == "t"
     assert scene.troubles() == []
 
 
