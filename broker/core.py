@@ -203,7 +203,11 @@ class BrokerCore:
         self._alone_since: float | None = None
         """Until a branch that was cut off has told and been told all that others have to know."""
         self._has_to_be_told: frozenset[OperationId] = frozenset()
-        """What of that is not confirmed yet, now that the branch has joined."""
+        """What of that was not confirmed yet when the branch had joined."""
+        self._has_to_hear: frozenset[OperationId] = frozenset()
+        """What others advertise, of which not all of the branch had heard by then."""
+        self._has_to_be_asked: frozenset[OperationId] | None = None
+        """The subscriptions that it then asked of them, once all of it has heard."""
         self._top = ""
         """Where the top of this branch listens, as far as it is known."""
         self._is_stranded = False
@@ -962,15 +966,23 @@ class BrokerCore:
         """A branch that was cut off is a part of the tree when both sides know all of each other.
 
         Until then nothing goes up from here: somebody behind may have settled it who did not know
-        yet what others publish, and in which order those who share it would have to get it.
+        yet what others publish, and in which order those who share it would have to get it. What
+        comes down goes no further until others know who asks for it here, and all here what they
+        may publish: before, others may have settled it as if nobody here shared it.
         """
         if self._alone_since is None or self._is_cut_off or self._is_rejoining:
             return
-        self._has_to_be_told &= self.requests.under_way
-        if not self._has_to_be_told:
+        if self.requests.are_under_way(self._has_to_hear):
+            return
+        if self._has_to_be_asked is None:
+            self._has_to_be_asked = self.requests.subscribed_at(UP)
+        if self.requests.are_under_way(self._has_to_be_asked):
+            return
+        is_told = not self.requests.are_under_way(self._has_to_be_told)
+        self.neighbours.open_way(up=is_told)
+        if is_told:
             self._record_place("operational", since=self._alone_since)
             self._alone_since = None
-            self.neighbours.open_way_up()
 
     def new_own_link(self, parent: Above | None) -> TopologyLink:
         """How this broker hangs in the tree from now on; a root is its own parent."""
@@ -1006,7 +1018,8 @@ class BrokerCore:
             node=welcome.node,
             incarnation=welcome.incarnation,
             link=link.link,
-            is_way_open=self._alone_since is None,
+            is_way_up_open=self._alone_since is None,
+            is_way_down_open=self._alone_since is None,
         )
         self.neighbours.parent = parent
         if self._site and welcome.node not in self._site:
@@ -1050,6 +1063,8 @@ class BrokerCore:
             )
         else:
             self._has_to_be_told = self.requests.under_way
+            self._has_to_hear = self.requests.asked_by(UP)
+            self._has_to_be_asked = None
         self._greet_waiting()
 
     def _record_place(self, kind: str, *, since: float) -> None:

@@ -45,8 +45,10 @@ class Above(_Neighbour):
     lane: ClassVar = UP
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
-    is_way_open: bool = True
+    is_way_up_open: bool = True
     """Whether publications go up; not yet, after a branch that was cut off has joined."""
+    is_way_down_open: bool = True
+    """Whether those that come down go on; likewise."""
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -233,10 +235,11 @@ class Neighbours:
             return self.parent
         return self.below.get(node)
 
-    def open_way_up(self) -> None:
-        """Publications go up from now on."""
-        if self.parent is not None:
-            self.parent.is_way_open = True
+    def open_way(self, *, up: bool) -> None:
+        """What comes down goes on from now on, and publications go up as well, or not yet."""
+        parent = self.parent
+        if parent is not None and (parent.is_way_down_open, parent.is_way_up_open) != (True, up):
+            parent.is_way_down_open, parent.is_way_up_open = True, up
             self.version += 1
 
     def others(self, source: Neighbour | None) -> list[Neighbour]:

@@ -363,7 +363,9 @@ class Publications:
         else:
             down = [below[hop] for hop in hops if hop in below]
             climbs = source is not parent and UP in hops
-        climbs = climbs and parent is not None and parent.is_way_open
+        climbs = climbs and parent is not None and parent.is_way_up_open
+        if source is parent and not source.is_way_down_open and self.ordering.waits_for_conflicts:
+            down = []
         if not is_from_client and not self.ordering.settles_at_root:
             # Whoever is interested behind a broker has it already when it comes from there.
             down = [neighbour for neighbour in down if neighbour is not source]

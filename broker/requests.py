@@ -176,6 +176,15 @@ class Requests:
             if isinstance(request, Advertise | Subscribe)
         }
 
+    def asked_by(self, hop: NodeId) -> frozenset[OperationId]:
+        """What a neighbour has asked that is not confirmed to it yet."""
+        return self._operations.begun_by(hop)
+
+    def subscribed_at(self, hop: NodeId) -> frozenset[OperationId]:
+        """The subscriptions that a neighbour has been told of and has not confirmed."""
+        requests = self._operations.unconfirmed_by(hop)
+        return frozenset(r.operation for r in requests if isinstance(r, Subscribe))
+
     def taken_back_from(self, neighbour: Neighbour) -> set[SubscriptionId]:
         """The subscriptions that it is to forget, and has not confirmed."""
         requests = self._operations.unconfirmed_by(neighbour.hop)

@@ -92,6 +92,10 @@ class Operations(Generic[Request]):
             if neighbour in pending.missing
         ]
 
+    def begun_by(self, neighbour: NodeId) -> frozenset[OperationId]:
+        """What a neighbour has asked, and has not been confirmed to it."""
+        return frozenset(name for name, p in self._pending.items() if p.source == neighbour)
+
     def ask_too(self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]) -> None:
         """Wait for others, too, wherever this neighbour is waited for."""
         for pending in self._pending.values():

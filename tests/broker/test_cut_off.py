@@ -33,3 +33,37 @@ def test_nothing_is_held_any_more_whatever_was_under_way(ordering: str, ms: floa
     mine = [name for name in s.received if name.startswith("p")]
     # Under a sequencer nothing is for anybody before the root has spoken.
     assert mine == ["p:1", "p:2"] or (ordering.startswith("sequencer") and mine == [])
+
+
+@pytest.mark.parametrize("reader_at", ["b", "d"])
+def test_a_branch_that_joins_gets_nothing_until_all_know_who_asks_there(reader_at: str) -> None:
+    """Until then somebody may settle what is shared there as if it were not shared."""
+    overlay = Conversation()
+    overlay.brokers("a", m="a", n="m", f1="a", f2="f1", f3="f2")
+    overlay.world.add_broker(NodeId("b"), NodeId("n"), fallbacks=[NodeId("a")])
+    overlay.world.add_broker(NodeId("d"), NodeId("b"))
+    overlay.settle()
+    near, far = overlay.client("near", at="a"), overlay.client("far", at="f3")
+    reader = overlay.client("reader", at=reader_at)
+    for publisher in (near, far):
+        publisher.advertises("TRUE")
+    overlay.settle()
+    overlay.crashes("m", "n")
+    overlay.settle(3 * MS)
+    reader.subscribes("TRUE")  # which nobody beyond the branch has to confirm now
+    overlay.world.trace.clear()
+    for _ in range(40):
+        near.publishes(x=1)
+        overlay.settle(MS)
+    overlay.settle()
+    far.publishes(x=1)
+    overlay.settle()
+
+    seen = [
+        [n for n, line in enumerate(overlay.world.trace) if what in line]
+        for what in ("f3 -> f2: Confirm", "reader: delivers")
+    ]
+    assert max(seen[0]) < min(seen[1])
+    assert reader.received[-1] == "far:1"
+    assert overlay.judge("pairwise").is_clean
+    assert overlay.broker("b").status()["state"] == "operational"

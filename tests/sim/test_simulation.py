@@ -136,6 +136,7 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
         (2912397, 1),
         (4132697, 1),
         (4133690, 1),
+        (200011102, 1),
         (300641, 2),
         (302906, 2),
         (303020, 2),
