@@ -8,6 +8,7 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 
 import attrs
@@ -19,6 +20,7 @@ from broker.messages import (
     Advertise,
     Join,
     Known,
+    Learnt,
     Leave,
     NodeKind,
     Operation,
@@ -163,6 +165,14 @@ class Interests:
             0 if name in self._unconfirmed else self._lately_confirmed.get(name, LONG_AGO)
             for name in subscriptions
         ]
+
+    def learnt_from_above(self, contents: Iterable[Content]) -> tuple[Learnt, ...]:
+        """Since when this broker knows who beyond its parent asks for these; of many, the last."""
+        names = {name for content in contents for name in self.subscriptions.index.match(content)}
+        entries = filter(None, map(self.subscriptions.get, names))
+        learnt = [Learnt(entry.id, entry.tick) for entry in entries if entry.hop == UP]
+        learnt.sort(key=attrgetter("tick"))
+        return tuple(learnt[-self._limits.lately_changed_max :])
 
     def got_once(self, content: Content, settled_at: int) -> list[Subscription]:
         """By which subscriptions that are withdrawn by now somebody got what was settled then."""

@@ -202,6 +202,15 @@ class Had:
     """Of the publication, among those that an `Attach` announces."""
 
 
+@attrs.frozen
+class Learnt:
+    """A broker learnt of a subscription."""
+
+    subscription: SubscriptionId
+    tick: int
+    """When, by the clock by which it tells when it has settled what."""
+
+
 @attrs.frozen(kw_only=True)
 class Attach:
     """A node whose parent has failed offers itself to the hub, with all that passed between them.
@@ -238,6 +247,8 @@ class Attach:
     confirmed: tuple[int, ...] = ()
     """When that had confirmed those advertisements and then those subscriptions, by its own clock,
     by which others among its neighbours tell it, too; 0 if that was long ago."""
+    learnt: tuple[Learnt, ...] = ()
+    """Of subscriptions beyond the failed parent that ask for what was sent to it."""
 
 
 @attrs.frozen(kw_only=True)

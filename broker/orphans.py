@@ -83,6 +83,12 @@ class Orphan:
         return dict(zip(self.subscriptions, self.attach.asked, strict=False))
 
     @property
+    def learnt_at(self) -> dict[SubscriptionId, int]:
+        """Since when, by the same clock, it knows of subscriptions on other sides."""
+        assert self.attach is not None
+        return {learnt.subscription: learnt.tick for learnt in self.attach.learnt}
+
+    @property
     def confirmed_at(self) -> dict[str, int]:
         """When its former parent confirmed what it asks for and announces, by that one's clock."""
         assert self.attach is not None

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from broker.codec import decode_content
 from broker.effects import Level, OpenLink
 from broker.inputs import LinkId
 from broker.messages import (
@@ -297,6 +298,7 @@ class Reforming:
         own = core.new_own_link(parent)  # which is so only when the hub has said it, to everybody
         advertisements, subscriptions = core.interests.claims_above()
         received, sent, settled, had = core.publications.begin_anew_above(parent)
+        contents = {publication.content for publication in sent}
         claims = [
             *(advertise.advertisement for advertise in advertisements),
             *(subscribe.subscription for subscribe in subscriptions),
@@ -315,6 +317,7 @@ class Reforming:
             had=had,
             failed=(failed,),
             confirmed=core.requests.ticks.of(failed, claims),
+            learnt=core.interests.learnt_from_above(map(decode_content, contents)),
         )
         messages: list[Message] = [attach, *advertisements, *subscriptions, *received, *sent]
         for message in messages:

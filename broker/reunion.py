@@ -79,6 +79,8 @@ class Reunion:
         self._wanted: dict[bytes, Mapping[NodeId | None, _Wishes]] = {}
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
+        self._known_to = {node: (o.learnt_at, o.settled_at) for node, o in self._orphans.items()}
+        """Since when each orphan knows what others ask for, and when it settled what."""
         self._stable = known_to_be_stable(publications.lately_stable, orphans)
 
     def run(self) -> int:
@@ -246,8 +248,8 @@ class Reunion:
 
         Somebody may publish under an advertisement when all have confirmed it; and whoever has a
         subscription that it draws sends that back first. What came first the hub may know, or the
-        failed broker may have told both sides, each when it confirmed. And what went by here, on
-        its way to the failed broker, found known there whatever was known here.
+        failed broker may have told both sides, each when it confirmed. And what went by here, or
+        by an orphan, on its way to the failed broker, found known there whatever was known here.
         """
         interests = self._publications.interests
         names = side.subscriptions[key]
@@ -259,6 +261,10 @@ class Reunion:
         entries = (interests.subscriptions.get(name) for name in names)
         if any(entry is not None and entry.tick < first for entry in entries):
             return True
+        if item.origin is not None and not item.is_acknowledged:
+            learnt_at, settled_at = self._known_to[item.origin.neighbour.node]
+            if any(learnt_at.get(name, math.inf) < settled_at.get(key, 0) for name in names):
+                return True
         told = [
             self._confirmed_at(entry.hop if entry.hop in self._orphans else None, entry.id)
             for entry in announced
