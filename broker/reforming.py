@@ -456,24 +456,25 @@ class Reforming:
         parent = core.neighbours.parent
         if was_told or self._sought is not None:
             region = [] if parent is None else core.neighbourhood.failed_region(parent.node)
-        elif UP in self._gaps and self._has_another_hub(hello):
-            region = core.neighbourhood.failed_region(NodeId(hello.peer))
         else:
-            return False
+            region = self._region_of_another_hub(NodeId(hello.peer)) if UP in self._gaps else []
+            if not region:
+                return False
         self._sent_away[hello.node] = hello.incarnation
         self.tell_who_failed(link, region)
         core.say_farewell(link, GoodbyeCode.ELSEWHERE, "there is another hub")
         return True
 
-    def _has_another_hub(self, hello: Hello) -> bool:
-        """Whether somebody stands around others that have failed than this hub does.
+    def _region_of_another_hub(self, failed: NodeId) -> list[NodeId]:
+        """The region of somebody who has failed, if its hub is known to be somebody else.
 
-        They must not wait here until its own region is whole: the other hub may not wait as long.
+        Who stands around it must not wait here until this hub's own region is whole: the other hub
+        may not wait as long.
         """
         known = self._core.neighbourhood
-        if not known.is_buried(NodeId(hello.peer)):
-            return False
-        return known.hub(known.failed_region(NodeId(hello.peer))) not in (None, self._core.node)
+        region = known.failed_region(failed) if known.is_buried(failed) else []
+        is_elsewhere = region and known.hub(region) not in (None, self._core.node)
+        return region if is_elsewhere else []
 
     def disowns(self, link: LinkId, hello: Hello) -> bool:
         """Whether somebody takes this broker for the hub that never stood next to who has failed.

@@ -79,8 +79,8 @@ class Reunion:
         self._wanted: dict[bytes, Mapping[NodeId | None, _Wishes]] = {}
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
-        self._known_to = {node: (o.learnt_at, o.settled_at) for node, o in self._orphans.items()}
-        """Since when each orphan knows what others ask for, and when it settled what."""
+        self._ticks_settled = {node: orphan.settled_at for node, orphan in self._orphans.items()}
+        self._ticks_learnt = {node: orphan.learnt_at for node, orphan in self._orphans.items()}
         self._stable = known_to_be_stable(publications.lately_stable, orphans)
 
     def run(self) -> int:
@@ -262,8 +262,9 @@ class Reunion:
         if any(entry is not None and entry.tick < first for entry in entries):
             return True
         if item.origin is not None and not item.is_acknowledged:
-            learnt_at, settled_at = self._known_to[item.origin.neighbour.node]
-            if any(learnt_at.get(name, math.inf) < settled_at.get(key, 0) for name in names):
+            origin = item.origin.neighbour.node
+            settled_at = self._ticks_settled[origin].get(key, 0)
+            if any(self._ticks_learnt[origin].get(name, math.inf) < settled_at for name in names):
                 return True
         told = [
             self._confirmed_at(entry.hop if entry.hop in self._orphans else None, entry.id)
@@ -303,7 +304,7 @@ class Reunion:
     def _settled_at(self, node: NodeId | None) -> dict[Key, int]:
         """What a side has settled, and when, by its clock."""
         if node is not None:
-            ticks = self._orphans[node].settled_at
+            ticks = self._ticks_settled[node]
             return {key: tick for key, tick in ticks.items() if key in self._items}
         return {
             key: item.arrival.settled_at
