@@ -308,10 +308,13 @@ class Neighbourhood:
 
         The parent of its topmost broker, or, if that was the root, its first standby or else the
         first broker by name of those around it. Everybody around it knows all of them, and so they
-        agree.
+        agree. Who has failed may have gone below one another in the meantime, one link of which is
+        known still and another one already: nobody is known above a region that goes round.
         """
         node = region[0]
-        while node in region:
+        left = set(region)
+        while node in left:
+            left.remove(node)
             link = self._link_of_child.get(node)
             if link is None:
                 return None
@@ -319,7 +322,7 @@ class Neighbourhood:
                 brokers = [*self.standbys_of(node), *filter(self._is_broker, self.boundary(region))]
                 return next((broker for broker in brokers if broker not in region), None)
             node = link.parent
-        return node if self.place_of(node) is not None else None
+        return node if node not in region and self.place_of(node) is not None else None
 
     def other_root(self) -> NodeId | None:
         """A broker other than this one that lives, and is the root by what is known here."""

@@ -264,6 +264,13 @@ def test_there_is_no_hub_beyond_what_is_known() -> None:
     assert known.hub([NodeId("m"), NodeId("r")]) is None
 
 
+def test_there_is_no_hub_above_brokers_each_of_which_was_below_the_other() -> None:
+    known = Neighbourhood(NodeId("b"), delta=2)
+    known.add_all([link("c", "m"), link("m", "c", incarnation=2), link("b", "m")])
+
+    assert known.hub([NodeId("c"), NodeId("m")]) is None
+
+
 def test_closing_forgets_the_dead_and_what_is_too_far_away_without_them() -> None:
     known = Neighbourhood(NodeId("b"), delta=1)
     known.add_all([link("r", "r"), link("m", "r"), link("b", "m"), link("d", "b")])
