@@ -76,6 +76,8 @@ class Observer(Protocol):
 class Adoption:
     """What comes of orphans' claims."""
 
+    since: int
+    """What is known here since before this tick, was known here without them."""
     advertisements: dict[AdvertisementId, Advertisement]
     """Those that nobody has claimed."""
     subscriptions: dict[SubscriptionId, Subscription]
@@ -191,6 +193,23 @@ class Interests:
         """Under which advertisements something like this may have been published."""
         mine = self.advertisements.of_client(publisher)
         return [entry for entry in mine if entry.filter.matches(content)]
+
+    def could_share(
+        self, client: NodeId, others: Iterable[NodeId], dead: Below, before: int
+    ) -> bool:
+        """Whether something from above could be for a client and one of those above it.
+
+        As a failed child knew it: what that had told before this tick, and what it had confirmed.
+        """
+        if self.conflicts is None:
+            return False
+        pending = self._requests.pending_at(dead.hop)
+        known = [e for e in self.advertisements if e.hop == UP and e.id not in pending]
+        return any(
+            self.conflicts.may_share(entry, others, known)
+            for entry in self.subscriptions.of_client(client)
+            if entry.ordered and entry.tick < before
+        )
 
     # --- advertisements ---------------------------------------------------------------------
 
@@ -469,6 +488,7 @@ class Interests:
         What is still being installed is not told to anybody yet: its operation will come again.
         """
         adoption = Adoption(
+            since=next(self._neighbours.clock),
             advertisements={e.id: e for e in self.advertisements if e.hop == dead.hop},
             subscriptions={e.id: e for e in self.subscriptions if e.hop == dead.hop},
         )

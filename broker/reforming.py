@@ -593,12 +593,10 @@ class Reforming:
         }
         adoption = core.interests.adopt(dead, orphans)
         self.tell_neighbourhood(None)
-        settles_at_root = core.publications.ordering.settles_at_root
-        reunion = (SequencedReunion if settles_at_root else Reunion)(
-            core.publications,
-            dead,
-            orphans,
-            now=core.now,
+        reunion = (
+            SequencedReunion(core.publications, dead, orphans, now=core.now)
+            if core.publications.ordering.settles_at_root
+            else Reunion(core.publications, dead, orphans, now=core.now, since=adoption.since)
         )
         self.circles += reunion.run()
         core.interests.draw_towards(adoption.unfinished_advertisements, core.now)

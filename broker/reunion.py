@@ -21,7 +21,7 @@ import attrs
 from broker.codec import decode_content
 from broker.interests import FLOODING
 from broker.messages import Flag, NodeKind, Publish, Settled
-from broker.neighbours import GONE, NOWHERE, Above, Arrival, Below, Neighbour, Route
+from broker.neighbours import GONE, NOWHERE, UP, Above, Arrival, Below, Neighbour, Route
 from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
 from faulttol.merging import Key, Merge, Side, merge
@@ -67,14 +67,18 @@ class Reunion:
         orphans: Sequence[Orphan],
         *,
         now: float,
+        since: int,
     ) -> None:
-        """Put `orphans` in the place of `dead`."""
+        """Put `orphans` in the place of `dead`; until `since` it was `dead` that told of them."""
         ordering = publications.ordering
         self._publications = publications
         self._is_ordered = ordering.waits_for_conflicts or ordering.settles_at_root
         self._dead = dead
         self._orphans = {orphan.neighbour.node: orphan for orphan in orphans}
         self._now = now
+        self._since = since
+        self._sides: Sequence[Side] = ()
+        """The hub's own, and those of the orphans."""
         self._items: dict[Key, _Item] = {}
         self._wanted: dict[bytes, Mapping[NodeId | None, _Wishes]] = {}
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
@@ -96,9 +100,9 @@ class Reunion:
 
     def _merge(self) -> Merge:
         own = self._collect_own()
-        sides = [own, *(self._collect(orphan) for orphan in self._orphans.values())]
-        self._find_lacking(sides)
-        merged = merge(list(self._items), sides)
+        self._sides = [own, *(self._collect(orphan) for orphan in self._orphans.values())]
+        self._find_lacking(self._sides)
+        merged = merge(list(self._items), self._sides)
         self._passed_by = dict(zip((None, *self._orphans), merged.passed_by, strict=True))
         return merged
 
@@ -523,6 +527,7 @@ class Reunion:
             # Its own side wanted it, so that it has had it, before it became stable there.
             down = [neighbour for neighbour in down if neighbour.node in self._orphans]
             climbs = False
+        climbs = climbs and not self._asked_too_late_above(item)
         if is_for_orphans:
             given = arrival.adopted_by
             down = [
@@ -551,6 +556,30 @@ class Reunion:
             publications.settle_now(arrival)
         else:
             publications.admit(arrival)
+
+    def _asked_too_late_above(self, item: _Item) -> bool:
+        """Whether those above asked for it only when it had been settled somewhere below.
+
+        Somebody below has it who could share something that comes from above with them, as the
+        failed broker knew: that would have waited until the hub had settled this, had it known of
+        them. Sent up now, this would come there after what is on its way down from there already.
+        """
+        if not isinstance(self._dead, Below):
+            return False
+        interests = self._publications.interests
+        wanted_by = item.wanted_by.get(None, {})
+        entries = [e for e in map(interests.subscriptions.get, wanted_by) if e is not None]
+        above = {entry.client for entry in entries if entry.ordered and entry.hop == UP}
+        key = key_of(item.publication)
+        have_it = {
+            client
+            for side in self._sides[1:]
+            if key in side.settled
+            for client in side.subscribers.get(key, ())
+        }
+        return bool(above) and any(
+            interests.could_share(client, above, self._dead, self._since) for client in have_it
+        )
 
     def _settle_quietly(self, arrival: Arrival) -> None:
         """Everybody has it; it is here for those who have not heard of that."""

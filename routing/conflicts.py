@@ -23,6 +23,7 @@ of filters cannot decide, publications are taken to be possible.
 `small_systems.py` in the simulator tries every interleaving of small overlays, with either.
 """
 
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from routing.bits import numbers_in
@@ -189,6 +190,16 @@ class Conflicts:
             unseen_at is not None and self._index.bits_of_hop(unseen_at) & self._reached != 0
         )
 
+    def may_share(
+        self, below: Subscription, above: Iterable[NodeId], announced: Collection[Advertisement]
+    ) -> bool:
+        """Whether something of what is announced could be for both, one of these clients above."""
+        if not self.is_exact:
+            return any(entry.filter.overlaps(below.filter) for entry in announced)
+        slots = (slot for client in above for slot in numbers_in(self._of_client.get(client, 0)))
+        filters = dict.fromkeys(self._subscriptions[slot].filter for slot in slots)
+        return any(_may_be_for_both(below.filter, other, announced) for other in filters)
+
     def _may_meet(self, above: int, below: int) -> bool:
         """Whether something from above could be for one of these subscribers and one of those."""
         # What overlaps nothing from above can match nothing from there.
@@ -209,10 +220,14 @@ class Conflicts:
 
     def _can_match_both(self, slot: int, other: int) -> bool:
         one, two = self._subscriptions[slot].filter, self._subscriptions[other].filter
-        common = in_common(one.regions, two.regions)
-        return any(
-            region.overlaps(announced)
-            for advertisement in self._above.values()
-            for announced in advertisement.filter.regions
-            for region in common
-        )
+        return _may_be_for_both(one, two, self._above.values())
+
+
+def _may_be_for_both(one: Filter, two: Filter, announced: Iterable[Advertisement]) -> bool:
+    common = in_common(one.regions, two.regions)
+    return any(
+        region.overlaps(possible)
+        for advertisement in announced
+        for possible in advertisement.filter.regions
+        for region in common
+    )

@@ -7,6 +7,7 @@ is on its way at that moment is what matters. The overlay, unless a test says ot
              \- c - c1
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -408,6 +409,36 @@ def test_two_failed_brokers_under_one_hub_are_two_merges() -> None:
         assert overlay.broker("r").reforming.reformed == 2
         assert overlay.troubles() == []
         assert {len(subscriber.received) for subscriber in subscribers} == {5}
+
+
+def test_nobody_beyond_the_hub_is_sent_what_was_settled_before_its_subscription_came() -> None:
+    """S has p:1 from d, which has failed, and had not heard yet that t wants it as well.
+
+    What comes down meanwhile, q:1, t has got already, and s gets it after p:1.
+    """
+    shared = 0
+    for early, late in itertools.product(AT_ANY_TIME[:8], AT_ANY_TIME):
+        overlay = Conversation(delta=1)
+        overlay.brokers("r", m="r", d="m", e="r")
+        p, q = overlay.client("p", at="d"), overlay.client("q", at="r")
+        s, t = overlay.client("s", at="d"), overlay.client("t", at="e")
+        p.advertises("x = 1")
+        q.advertises("x = 2")
+        s.subscribes("TRUE")
+        t.subscribes("x = 2")
+        overlay.settle()
+        t.subscribes("x = 1")
+        overlay.settle(early * MS)
+        p.publishes(x=1)
+        overlay.settle(2.1 * MS)
+        overlay.crashes("d")
+        overlay.settle(late * MS)
+        q.publishes(x=2)
+        overlay.settle(5)
+
+        shared += len(set(s.received) & set(t.received))
+        assert overlay.troubles() == []
+    assert shared
 
 
 @pytest.mark.parametrize("then", A_WHILE_AFTER)
