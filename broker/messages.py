@@ -292,6 +292,9 @@ class Adopt:
     """And sent to it."""
     links: tuple[TopologyLink, ...]
     """What lies behind it: who stands next to it, if it fails."""
+    stable: tuple[PublicationId, ...]
+    """Publications of which those behind it may not have heard yet that they are stable; the first
+    child of a move tells it for all."""
     advertisements: int
     subscriptions: int
     told: int

@@ -19,9 +19,10 @@ tell (it is *parked*), and waits until what is in has come to its end.
 3. The giver waits until everything that it has exchanged with the children is stable: all who had
    to get it have it. Then the links to the children are empty, as if they had just joined, except
    for what the children have sent and the giver has not taken in: that they will send again.
-4. The giver tells the taker what lies behind each child and what the child knows (`Adopt`). The
-   taker holds nothing: all it ever sent up has been settled above, and it heard of that before.
-   It enters the child into its tables in the same place of its order in which the giver is in, and
+4. The giver tells the taker what lies behind each child and what the child knows (`Adopt`), and
+   what is stable, as those behind the child may not have heard that when it fails. The taker
+   holds nothing: all it ever sent up has been settled above, and it heard of that before. It
+   enters the child into its tables in the same place of its order in which the giver is in, and
    in which the child is. **That is the moment of the move**; the taker says so with `Adopted`.
 5. The giver enters the child behind the taker, tells it that it has `Moved`, and lets in what is
    parked (`Resume` for the taker). The child connects to the taker as to a parent whose connection
@@ -387,6 +388,7 @@ class Moving:
         core = self._core
         move.taker_link = move.taker.link
         assert move.taker.link is not None
+        stable = core.publications.lately_stable
         for child in move.children:
             if child.node in move.answers:
                 continue
@@ -397,6 +399,7 @@ class Moving:
                 received=child.received.count,
                 sent=child.sent.count,
                 links=core.neighbourhood.behind(child.node),
+                stable=stable,
                 advertisements=len(advertisements),
                 subscriptions=len(subscriptions),
                 told=len(told),
@@ -404,6 +407,7 @@ class Moving:
             messages: list[Message] = [header, *advertisements, *subscriptions, *told]
             for message in messages:
                 core.outbox.send(move.taker.link, message)
+            stable = ()
 
     def _go_on_asking(self, move: _Move) -> bool:
         core = self._core
@@ -523,6 +527,7 @@ class Moving:
         self._handover = None
         core = self._core
         header, child = handover.header, handover.header.link
+        core.publications.note_stable(header.stable)
         known = core.neighbours.below.get(child.child)
         if known is not None and not known.has_joined:  # it began to join here, and did elsewhere
             core.hang_up(known, GoodbyeCode.LEFT, "it has joined elsewhere")

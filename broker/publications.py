@@ -5,6 +5,7 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -541,6 +542,12 @@ class Publications:
     def lately_stable(self) -> tuple[PublicationId, ...]:
         """What has become stable of late."""
         return tuple(PublicationId(*key) for key in self._lately_stable)
+
+    def note_stable(self, stable: Iterable[PublicationId]) -> None:
+        """Somebody tells what has become stable elsewhere, of those who come here from there."""
+        known = set(self._lately_stable)
+        keys = ((last.publisher, last.incarnation, last.seq) for last in stable)
+        self._lately_stable.extend(key for key in keys if key not in known)
 
     def send(self, neighbour: Neighbour, message: Message) -> None:
         """Send a message of the streams of publications, unless the neighbour is absent."""

@@ -141,6 +141,7 @@ SAMPLES: tuple[Message, ...] = (
         received=0,
         sent=0,
         links=(),
+        stable=(),
         advertisements=0,
         subscriptions=0,
         told=0,

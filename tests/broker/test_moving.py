@@ -187,6 +187,37 @@ def test_while_others_are_slow_nothing_is_moved_and_everything_flows_again() -> 
     assert scene.troubles() == []
 
 
+def test_who_takes_a_broker_over_knows_what_its_client_does_not_know_to_be_stable() -> None:
+    """C fails before it has told p that p:1 is stable; t, where p:1 never was, is not to send it.
+
+    It would come to u, who has subscribed since, after q:1.
+    """
+    again = 0
+    for ms in range(40):
+        overlay = Conversation()
+        overlay.brokers("r", t="r", c="r")
+        p, q = overlay.client("p", at="c"), overlay.client("q", at="r")
+        s, u = overlay.client("s", at="r"), overlay.client("u", at="t")
+        p.advertises("TRUE")
+        q.advertises("TRUE")
+        s.subscribes("TRUE")
+        overlay.settle()
+        p.publishes(x=1)
+        overlay.settle(3 * MS)
+        u.subscribes("TRUE")
+        overlay.settle(4 * MS)
+        q.publishes(x=2)
+        assert overlay.world.move(NodeId("r"), NodeId("t"), NodeId("c"))
+        overlay.settle(ms * MS)
+        again += p.core.unconfirmed and overlay.parent_of("c") == "t"
+        overlay.crashes("c")
+        overlay.settle(5)
+
+        assert overlay.troubles() == []
+        assert u.received == ["q:1"]
+    assert again
+
+
 def test_a_move_that_makes_no_sense_is_not_begun() -> None:
     scene = Scene()
     world = scene.overlay.world

@@ -138,6 +138,7 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
         (4132697, 1),
         (4133690, 1),
         (200011102, 1),
+        (290074570, 1),
         (300641, 2),
         (302906, 2),
         (303020, 2),
