@@ -195,9 +195,9 @@ class Interests:
         return [entry for entry in mine if entry.filter.matches(content)]
 
     def could_share(
-        self, client: NodeId, others: Iterable[NodeId], dead: Below, before: int
+        self, clients: Iterable[NodeId], others: Iterable[NodeId], dead: Below, before: int
     ) -> bool:
-        """Whether something from above could be for a client and one of those above it.
+        """Whether something from above could be for one of the clients and one of those above.
 
         As a failed child knew it: what that had told before this tick, and what it had confirmed.
         """
@@ -207,6 +207,7 @@ class Interests:
         known = [e for e in self.advertisements if e.hop == UP and e.id not in pending]
         return any(
             self.conflicts.may_share(entry, others, known)
+            for client in clients
             for entry in self.subscriptions.of_client(client)
             if entry.ordered and entry.tick < before
         )

@@ -567,9 +567,10 @@ class Reunion:
         if not isinstance(self._dead, Below):
             return False
         interests = self._publications.interests
-        wanted_by = item.wanted_by.get(None, {})
-        entries = [e for e in map(interests.subscriptions.get, wanted_by) if e is not None]
+        entries = filter(None, map(interests.subscriptions.get, item.wanted_by.get(None, ())))
         above = {entry.client for entry in entries if entry.ordered and entry.hop == UP}
+        if not above:
+            return False
         key = key_of(item.publication)
         have_it = {
             client
@@ -577,9 +578,7 @@ class Reunion:
             if key in side.settled
             for client in side.subscribers.get(key, ())
         }
-        return bool(above) and any(
-            interests.could_share(client, above, self._dead, self._since) for client in have_it
-        )
+        return interests.could_share(have_it, above, self._dead, self._since)
 
     def _settle_quietly(self, arrival: Arrival) -> None:
         """Everybody has it; it is here for those who have not heard of that."""
