@@ -304,6 +304,7 @@ class Reunion:
         for key, clients in self._had(node, settled_at).items():
             subscribers.setdefault(key, set()).update(clients)
         side.subscribers = {key: frozenset(clients) for key, clients in subscribers.items()}
+        side.may_have = self._may_have(node, side)
 
     def _settled_at(self, node: NodeId | None) -> dict[Key, int]:
         """What a side has settled, and when, by its clock."""
@@ -337,6 +338,16 @@ class Reunion:
             }
             for key, names in wanted.items()
         }
+
+    def _may_have(self, node: NodeId | None, side: Side) -> Mapping[Key, frozenset[NodeId]]:
+        """Who else on a side wants what: they asked when it was under way, or have just asked."""
+        found = {}
+        for key, item in self._items.items():
+            clients = item.wanted_by.get(node, {}).values()
+            others = {c for c in clients if c is not None} - side.subscribers.get(key, frozenset())
+            if others:
+                found[key] = frozenset(others)
+        return found
 
     def _had(self, node: NodeId | None, settled_at: Mapping[Key, int]) -> Mapping[Key, set[NodeId]]:
         """Who on a side got what by a subscription that is withdrawn; of a client: what it got."""

@@ -20,7 +20,8 @@ The order is put together from *bindings*, pairs of publications of which one wa
 "Wants both" matters. Two publications without a common subscriber have no order, and different
 brokers of the region may have had them differently; three such pairs make a harmless circle. Only
 where nothing speaks against it, others get what a side got in that order all the same: whoever
-shared both may be gone.
+shared both may be gone. And so do others what somebody *may* have got in this order, because they
+asked for it when it was under way.
 
 A circle with something in it that a side lacks is none: the region had *passed by* that side, whose
 subscription came too late for the one that it wants now, and it is not to have it. It did not come
@@ -68,6 +69,8 @@ class Side:
     """What it wants, and has not got, in the order in which these are known to the hub."""
     subscribers: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
     """Who on this side has it in order, or, of what it does not have, is to have it so."""
+    may_have: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
+    """Who else there wants it in order: they asked when it was under way, and may have got it."""
     subscriptions: Mapping[Key, frozenset[SubscriptionId]] = attrs.field(factory=dict)
     """And by which of their subscriptions, as far as that is known."""
     asked_in_time: Collection[Key] = frozenset()
@@ -87,6 +90,12 @@ class Merge:
     """How many publications come before themselves: none, unless too many brokers have failed."""
 
 
+_Pair = tuple[Key, Key]
+"""The one came before the other."""
+
+_Lack = tuple[int, Key, Key]
+"""A side, by its number, lacks a publication: here is one that came before it."""
+
 _NOBODY: Final[frozenset[NodeId]] = frozenset()
 
 
@@ -100,6 +109,15 @@ class _Bindings:
     def add(self, first: Key | None, then: Key) -> None:
         if first is not None and first != then:
             self.before[then][first] = None
+
+    def add_unless_contradicted(self, pairs: Iterable[_Pair]) -> bool:
+        """Add what nothing speaks against; returns whether anything was added."""
+        found = False
+        for first, then in pairs:
+            if first not in self.before[then] and then not in self.all_before(first):
+                self.add(first, then)
+                found = True
+        return found
 
     def all_before(self, key: Key) -> set[Key]:
         """All that come before it, near or far."""
@@ -123,13 +141,17 @@ def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
         certain, lacking = _bind(keys, sides, lacks)
         bindings = _with(certain, lacking)
         order, circles = _sorted_by(bindings, keys)
-        late = circles and (_on_a_circle(certain, lacking) or _of_one_side(sides, certain, lacking))
+        supposed: list[_Pair] = []
+        if circles:
+            late = _on_a_circle(certain, lacking) or _of_one_side(sides, certain, lacking)
+        else:
+            supposed, late = _suppose(keys, sides, lacks, certain)
         if not late:
             break
         for number, _, key in late:
             passed_by[number].add(key)
 
-    if _add_what_may_have_been_seen(bindings, sides, lacks):
+    if bindings.add_unless_contradicted(chain(supposed, _may_have_been_seen(sides, lacks))):
         order, circles = _sorted_by(bindings, keys)
     decided = {key for side in sides if not side.decides for key in side.got}
     decided.update(key for side in sides if side.decides for key in side.gave)
@@ -140,10 +162,6 @@ def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
         passed_by=tuple(map(frozenset, passed_by)),
         circles=circles,
     )
-
-
-_Lack = tuple[int, Key, Key]
-"""A side, by its number, lacks a publication: here is one that came before it."""
 
 
 def _bind(
@@ -186,26 +204,52 @@ def _wanted_by_who_waits(side: Side, lacked: Collection[Key]) -> _Wanted:
     return dict.fromkeys(keys for keys in _wanted_by_each(side) if not keys.isdisjoint(lacked))
 
 
-def _add_what_may_have_been_seen(
-    bindings: _Bindings, sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
-) -> bool:
-    """Whoever is gone may have got what a side got, and as it got that, which nobody else tells.
+def _suppose(
+    keys: Sequence[Key], sides: Sequence[Side], lacks: Sequence[Sequence[Key]], certain: _Bindings
+) -> tuple[list[_Pair], list[_Lack]]:
+    """What else is bound if all have got what they may have got, and who was late then.
 
-    Returns whether that binds anything; where something else speaks against it, it does not.
+    Late is who lacks what came before something that it has got, and cannot be shown to have asked
+    in time.
     """
+    if not any(side.may_have for side in sides) or not any(lacks):
+        return [], []
+    all_of_them = [attrs.evolve(side, subscribers=_all_who_may_have_it(side)) for side in sides]
+    bound, lacking = _bind(keys, all_of_them, lacks)
+    supposed = [
+        (first, then)
+        for then, before in bound.before.items()
+        for first in before
+        if first not in certain.before[then]
+    ]
+    likely = _Bindings(certain.before)
+    likely.add_unless_contradicted(supposed)
+    late = [
+        lack
+        for lack in _on_a_circle(likely, lacking)
+        if not _is_timely(sides[lack[0]], lack[2], certain)
+    ]
+    return supposed, late
+
+
+def _all_who_may_have_it(side: Side) -> Mapping[Key, frozenset[NodeId]]:
+    return {
+        key: side.subscribers.get(key, _NOBODY) | side.may_have.get(key, _NOBODY)
+        for key in dict.fromkeys(chain(side.subscribers, side.may_have))
+    }
+
+
+def _may_have_been_seen(
+    sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
+) -> Mapping[_Pair, None]:
+    """Whoever is gone may have got what a side got, and as it got that, which nobody else tells."""
     waiting = dict.fromkeys(chain.from_iterable(map(_wanted_by_who_waits, sides, lacks)))
-    pairs = {
+    return {
         pair: None
         for side in sides
         for keys in waiting
         for pair in pairwise(key for key in side.got if key in keys)
     }
-    found = False
-    for first, then in pairs:
-        if first not in bindings.before[then] and then not in bindings.all_before(first):
-            bindings.add(first, then)
-            found = True
-    return found
 
 
 def _of_others(by_side: Sequence[_Wanted]) -> list[_Wanted]:

@@ -441,6 +441,38 @@ def test_nobody_beyond_the_hub_is_sent_what_was_settled_before_its_subscription_
     assert shared
 
 
+@pytest.mark.parametrize("then", [1.0, 3.0, 6.0])
+def test_what_somebody_got_who_asked_while_it_was_under_way_keeps_its_place(then: float) -> None:
+    """S and t ask for p:1 when it is settled, and not stable, as z is far away.
+
+    When n fails, the hub may give it to s. Then q:1 comes, and m fails, where t is.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", m="r", n="r", b="n", c="b", d="c", e="d")
+    p, q = overlay.client("p", at="m"), overlay.client("q", at="r")
+    s, t, z = (overlay.client(name, at=at) for name, at in (("s", "n"), ("t", "m"), ("z", "e")))
+    p.advertises("x = 1")
+    q.advertises("x = 2")
+    s.subscribes("x = 2")
+    t.subscribes("x = 2")
+    z.subscribes("x = 1")
+    overlay.settle()
+    p.publishes(x=1)
+    overlay.settle(3 * MS)
+    s.subscribes("x = 1")
+    t.subscribes("x = 1")
+    overlay.settle(8 * MS)
+    overlay.crashes("n")
+    overlay.settle(then * MS)
+    q.publishes(x=2)
+    overlay.crashes("m")
+    overlay.settle(5)
+
+    assert overlay.troubles() == []
+    assert z.received == ["p:1"]
+    assert [client.received[-1] for client in (s, t)] == ["q:1", "q:1"]
+
+
 @pytest.mark.parametrize("then", A_WHILE_AFTER)
 def test_a_member_dies_while_the_hub_waits(then: float) -> None:
     for scene, overlay in scenes(delta=2):

@@ -39,13 +39,10 @@ def side(
     settled: str = "",
     had: str = "",
     decides: bool = False,
+    may_have: dict[str, str] | None = None,
     **wanted: str,
 ) -> Side:
     """A side with a subscriber for each of `wanted`."""
-    subscribers: dict[Key, set[NodeId]] = {}
-    for subscriber, publications in wanted.items():
-        for publication in keys(publications):
-            subscribers.setdefault(publication, set()).add(NodeId(subscriber))
     return Side(
         got=keys(got),
         concern_all=frozenset(keys(concern_all)),
@@ -55,8 +52,17 @@ def side(
         settled=keys(settled),
         had=keys(had),
         decides=decides,
-        subscribers={k: frozenset(clients) for k, clients in subscribers.items()},
+        subscribers=by_publication(wanted),
+        may_have=by_publication(may_have or {}),
     )
+
+
+def by_publication(wanted: dict[str, str]) -> dict[Key, frozenset[NodeId]]:
+    subscribers: dict[Key, set[NodeId]] = {}
+    for subscriber, publications in wanted.items():
+        for publication in keys(publications):
+            subscribers.setdefault(publication, set()).add(NodeId(subscriber))
+    return {k: frozenset(clients) for k, clients in subscribers.items()}
 
 
 def merged(publications: str, *sides: Side) -> tuple[str, str]:
@@ -249,6 +255,33 @@ def test_of_two_that_may_be_late_it_is_not_who_asked_before_anything_was_publish
     assert result.passed_by[sides.index(timely)] == frozenset()
     assert result.passed_by[sides.index(late)] == frozenset(keys("p1"))
     assert result.circles == 0
+
+
+def test_what_somebody_may_have_got_is_given_in_that_order() -> None:
+    ahead = side(settled="q1 p1", gave="p1", got="q1", may_have={"s": "q1"}, s="p1")
+    behind = side(lacks="p1 q1", t="p1 q1")
+
+    assert " ".join(merged("p1 q1", ahead, behind)) == "q1 p1"
+
+
+def test_who_cannot_have_asked_in_time_is_passed_by_for_somebody_who_may_have_got_it() -> None:
+    ahead = side(settled="p1 q1", gave="p1 q1", decides=True, may_have={"s": "p1"}, s="q1")
+    late = side(got="q1", lacks="p1", t="p1 q1")
+    timely = attrs.evolve(late, asked_in_time=keys("p1"))
+
+    assert merge(keys("p1 q1"), [ahead, late]).passed_by[1] == frozenset(keys("p1"))
+    assert not any(merge(keys("p1 q1"), [ahead, timely]).passed_by)
+
+
+def test_who_may_have_got_it_does_not_count_against_those_who_did() -> None:
+    ahead = side(got="q1 p1", s="p1 q1")
+    perhaps = side(settled="p1 q1", gave="p1", got="q1", may_have={"t": "p1"}, t="q1")
+    behind = side(got="q1", lacks="p1", u="p1 q1")
+
+    result = merge(keys("p1 q1"), [ahead, perhaps, behind])
+    assert result.decided == tuple(keys("q1 p1"))
+    assert result.circles == 0
+    assert not any(result.passed_by)
 
 
 @pytest.mark.parametrize("settled", ["p1 q1", "q1 p1"])
