@@ -78,7 +78,7 @@ from broker.messages import (
     Welcome,
 )
 from broker.outbox import Outbox
-from broker.ticks import Ticks
+from broker.ticks import Ticks, tick_at
 from faulttol import neighbourhood
 from faulttol.merging import Key
 from faulttol.neighbourhood import Life, TopologyLink
@@ -114,6 +114,7 @@ class _Interest:
     """Its name in the overlay; a new one whenever it has to be installed anew."""
     ordered: bool = True
     is_installed: bool = False
+    installed_at: float = 0.0
     is_withdrawn: bool = False
 
     @property
@@ -192,6 +193,8 @@ class ClientCore:
         """Whether a broker has once not known this client that had joined the overlay."""
         self._has_joined = False
         self._sent: LeafStream[Publish] = LeafStream()
+        self._published_at: dict[int, float] = {}
+        """For each that is kept in that stream."""
         self._received: LeafStream[Publish] = LeafStream()
         self._told = (0, 0)
         self._is_urgent = False
@@ -270,6 +273,7 @@ class ClientCore:
             body,
         )
         self._sent.append(publication)
+        self._published_at[seq] = now
         if self._recording:
             self._record(
                 "published",
@@ -624,12 +628,17 @@ class ClientCore:
         self._moves += 1
         own = self._own_link(welcome.node)  # which is so only when the hub has taken it in
         advertisements, subscriptions = self._claims()
+        installed_at = {i.wire_id: i.installed_at for i in self._subscriptions.values()}
         self._send(
             Attach(
+                now=tick_at(self._now),
                 advertisements=len(advertisements),
-                subscriptions=len(subscriptions),
+                subscriptions=tuple(
+                    tick_at(installed_at[s.subscription]) if s.operation == NO_OPERATION else 0
+                    for s in subscriptions
+                ),
                 received=len(received),
-                sent=len(sent),
+                sent=tuple(tick_at(self._published_at[p.seq]) for p in sent),
                 links=(own,),
                 seen=tuple(PublicationId(node, *stamp) for node, stamp in self._last_seen.items()),
                 stable=tuple(PublicationId(*key) for key in self._lately_stable),
@@ -638,7 +647,6 @@ class ClientCore:
                     int((p.publisher, p.incarnation, p.seq) not in self._not_in_order)
                     for p in received
                 ),
-                asked=tuple(int(s.operation == NO_OPERATION) for s in subscriptions),
                 failed=(failed,),
                 confirmed=self._ticks.of(
                     failed,
@@ -707,6 +715,7 @@ class ClientCore:
         self._sent, self._received = LeafStream(), LeafStream()
         for publication in kept:
             self._sent.append(publication)
+        self._published_at = {p.seq: self._published_at[p.seq] for p in kept}
         self._told = (0, 0)
         self._sessions += 1
         self._moves += 1
@@ -883,6 +892,7 @@ class ClientCore:
         last = None
         for publication in self._sent.stable_up_to(received):
             last = publication.seq
+            del self._published_at[last]
             self._lately_stable.append((self.node, self.incarnation, last))
             if self._recording:
                 self._record("confirmed", publisher=self.node, seq=last)
@@ -925,7 +935,7 @@ class ClientCore:
                 # Across a crash the end of a subscription may be confirmed before its beginning.
                 interest = self._subscriptions.get(SubscriptionId(request.subject))
                 if interest is not None and not interest.is_withdrawn:
-                    interest.is_installed = True
+                    interest.is_installed, interest.installed_at = True, self._now
                     self._matches.clear()
                     self._record_subscribed(SubscriptionId(request.subject))
             case Unsubscribe():

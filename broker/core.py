@@ -257,7 +257,7 @@ class BrokerCore:
 
     def start(self, now: float) -> list[Effect]:
         """Begin: join, or be the root."""
-        self.now = self._started_at = now
+        self.now = self.neighbours.clock.now = self._started_at = now
         self._ticked_at = now
         self._tick_at = now + self.limits.heartbeat_interval_s
         if self._recovers:
@@ -272,7 +272,7 @@ class BrokerCore:
         self, now: float, taker: NodeId, children: Sequence[NodeId]
     ) -> tuple[bool, list[Effect]]:
         """Begin to hand children over to another child; the first says whether that may be."""
-        self.now = now
+        self.now = self.neighbours.clock.now = now
         begun = self.moving.begin(taker, children)
         return begun, self._end_step()
 
@@ -282,7 +282,7 @@ class BrokerCore:
         History records come before the messages that make them known to others, and a
         confirmation comes after everything it confirms.
         """
-        self.now = now
+        self.now = self.neighbours.clock.now = now
         if self._has_overslept():
             self.fence(f"did nothing for {now - self._ticked_at:.1f} s")
             return self.outbox.take()

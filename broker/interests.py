@@ -33,7 +33,7 @@ from broker.messages import (
 from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.orphans import Orphan
 from broker.requests import Requests
-from broker.ticks import Ticks
+from broker.ticks import LONG_AGO, Ticks
 from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
@@ -50,10 +50,6 @@ from routing.values import Content
 FLOODING: Final = "flooding"
 FILTER: Final = "filter"
 POLICIES: Final = (FLOODING, FILTER)
-
-
-LONG_AGO: Final = 1
-"""The first tick of the clock."""
 
 
 class Observer(Protocol):
@@ -141,7 +137,7 @@ class Interests:
         subscription = self._asked_for_by.get(operation)
         if subscription is not None:
             self._forget_request(subscription)
-            self._note_confirmed(subscription)
+            self._note_confirmed(subscription, next(self._neighbours.clock))
 
     def _note_request(self, subscription: SubscriptionId, operation: OperationId) -> None:
         self._forget_request(subscription)
@@ -156,8 +152,9 @@ class Interests:
         if operation is not None:
             del self._asked_for_by[operation]
 
-    def _note_confirmed(self, subscription: SubscriptionId) -> None:
-        self._lately_confirmed[subscription] = next(self._neighbours.clock)
+    def _note_confirmed(self, subscription: SubscriptionId, tick: int) -> None:
+        if tick != LONG_AGO:
+            self._lately_confirmed[subscription] = tick
         if len(self._lately_confirmed) > self._limits.lately_changed_max:
             del self._lately_confirmed[next(iter(self._lately_confirmed))]
 
@@ -329,7 +326,7 @@ class Interests:
         if not is_done and _is_of_client(subscribe):
             self._note_request(entry.id, subscribe.operation)
         elif known is None:
-            self._note_confirmed(entry.id)
+            self._note_confirmed(entry.id, next(self._neighbours.clock))
         self._neighbours.version += 1
         hops = self._hops_to_tell(entry)
         # Those who were told before are told again: it may have been under another operation, which
@@ -496,8 +493,13 @@ class Interests:
         for orphan in orphans:
             for advertise in orphan.advertisements.values():
                 self._adopt_advertisement(orphan, advertise, adoption)
+            asked_at = orphan.asked_at
             for subscribe in orphan.subscriptions.values():
                 self._adopt_subscription(orphan, subscribe, adoption)
+                if subscribe.subscription not in self._lately_confirmed:
+                    tick = asked_at[subscribe.subscription]
+                    by_then = orphan.at_latest(tick) if tick else adoption.since
+                    self._note_confirmed(subscribe.subscription, by_then)
         for name in self._comes_again | self._requests.pending_at(dead.hop):
             if AdvertisementId(name) in self.advertisements:
                 adoption.unfinished_advertisements[AdvertisementId(name)] = None

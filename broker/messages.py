@@ -221,10 +221,15 @@ class Attach:
     from the failed parent, in that order, then those `sent` to it.
     """
 
+    now: int
+    """What its clock shows: when it settled what, and what was confirmed there, is told by that."""
     advertisements: int
-    subscriptions: int
+    subscriptions: tuple[int, ...]
+    """When they were confirmed there, so that their clients have them; 0 if they have not been, and
+    1 if that was long ago."""
     received: int
-    sent: int
+    sent: tuple[int, ...]
+    """When they came there, or were published."""
     links: tuple[TopologyLink, ...]
     """What lies within distance δ of it."""
     seen: tuple[PublicationId, ...]
@@ -235,12 +240,9 @@ class Attach:
     place: int = 0
     """Under `sequencer`: of the last publication that came down to it."""
     settled: tuple[int, ...] = ()
-    """When, by a clock of its own, a broker has settled those publications, so that whoever had
-    asked for them by then has got them; 0 for those that it has not settled. Of a client: 1 for
-    those that it wanted in order when they came."""
-    asked: tuple[int, ...] = ()
-    """When those subscriptions were confirmed there, by the same clock, so that their clients have
-    them; 0 for those that have not been."""
+    """When a broker has settled those publications, so that whoever had asked for them by then has
+    got them; 0 for those that it has not settled. Of a client: 1 for those that it wanted in order
+    when they came."""
     had: tuple[Had, ...] = ()
     failed: tuple[Life, ...] = ()
     """Whose child it was, if anybody's."""

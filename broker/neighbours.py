@@ -5,13 +5,13 @@ a client. A connection comes and goes without touching it.
 """
 
 from functools import cached_property
-from itertools import count
 from typing import ClassVar, Final
 
 import attrs
 
 from broker.inputs import LinkId
 from broker.messages import Flag, NodeKind, Notice, Publish
+from broker.ticks import Clock
 from faulttol.merging import Key
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from routing.conflicts import Conflicts
@@ -220,7 +220,7 @@ class Neighbours:
         """Begin alone."""
         self.parent: Above | None = None
         self.below: dict[NodeId, Below] = {}
-        self.clock = count(2)
+        self.clock = Clock()
         """Ticks when anything is installed or settled, so that it can be told what came first."""
         self.version = 0
         """Goes up whenever routes may have changed: with tables, neighbours and connections."""

@@ -15,6 +15,7 @@ from broker.messages import (
     Subscribe,
 )
 from broker.neighbours import Arrival, Below
+from broker.ticks import LONG_AGO
 from faulttol.merging import Key
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
 
@@ -26,6 +27,10 @@ class Orphan:
     """One node that offers itself to the hub: first all it has to tell, then whatever it says."""
 
     neighbour: Below
+    welcomed_at: int = 0
+    """By the clock of the hub."""
+    attached_at: int = 0
+    """By the same."""
     attach: Attach | None = None
     advertisements: dict[AdvertisementId, Advertise] = attrs.field(factory=dict)
     subscriptions: dict[SubscriptionId, Subscribe] = attrs.field(factory=dict)
@@ -41,18 +46,18 @@ class Orphan:
         attach = self.attach
         return attach is not None and (
             len(self.advertisements) == attach.advertisements
-            and len(self.subscriptions) == attach.subscriptions
+            and len(self.subscriptions) == len(attach.subscriptions)
             and len(self.received) == attach.received
-            and len(self.sent) == attach.sent
+            and len(self.sent) == len(attach.sent)
         )
 
-    def take(self, message: Message) -> None:
-        """Take in the next thing it says."""
+    def take(self, message: Message, now: int) -> None:
+        """Take in the next thing it says; the hub's clock shows `now`."""
         attach = self.attach
         if attach is None:
             if not isinstance(message, Attach):
                 raise RemoteProtocolError(f"{type(message).__name__} before Attach")
-            self.attach = message
+            self.attach, self.attached_at = message, now
             self.seen = {last.publisher: (last.incarnation, last.seq) for last in message.seen}
         elif self.is_complete:
             self.said.append(message)
@@ -64,7 +69,7 @@ class Orphan:
             raise RemoteProtocolError(f"{type(message).__name__} amid what was announced")
         elif len(self.received) < attach.received:
             self.received.append(message)
-        elif len(self.sent) < attach.sent:
+        elif len(self.sent) < len(attach.sent):
             self.sent.append(message)
         else:
             raise RemoteProtocolError("more publications than were announced")
@@ -80,7 +85,27 @@ class Orphan:
     def asked_at(self) -> dict[SubscriptionId, int]:
         """When its subscriptions were confirmed there, by the same clock; 0 if they are not."""
         assert self.attach is not None
-        return dict(zip(self.subscriptions, self.attach.asked, strict=False))
+        return dict(zip(self.subscriptions, self.attach.subscriptions, strict=True))
+
+    @property
+    def sent_at(self) -> dict[Key, int]:
+        """When what it sent to the failed parent had come there, by the same clock."""
+        assert self.attach is not None
+        return dict(zip(map(key_of, self.sent), self.attach.sent, strict=True))
+
+    def at_earliest(self, tick: int) -> int:
+        """What the hub's clock showed when the orphan's showed this; it may have been later."""
+        return self._at(tick, self.welcomed_at)
+
+    def at_latest(self, tick: int) -> int:
+        """The same; it may have been earlier, but no more than it took to answer the hub."""
+        return self._at(tick, self.attached_at)
+
+    def _at(self, tick: int, then: int) -> int:
+        """What the hub's clock showed if it showed `then` when the orphan told."""
+        assert self.attach is not None
+        ago = self.attach.now - tick
+        return LONG_AGO if tick == LONG_AGO else max(LONG_AGO, then - ago)
 
     @property
     def learnt_at(self) -> dict[SubscriptionId, int]:

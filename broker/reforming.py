@@ -38,6 +38,7 @@ from broker.neighbours import UP, Above, Below, Neighbour, is_client
 from broker.orphans import Orphan
 from broker.reunion import Reunion
 from broker.sequenced_reunion import SequencedReunion
+from broker.ticks import tick_at
 from faulttol.neighbourhood import Life, Place, TopologyLink
 from routing.ids import NodeId
 
@@ -304,16 +305,16 @@ class Reforming:
             *(subscribe.subscription for subscribe in subscriptions),
         ]
         attach = Attach(
+            now=next(core.neighbours.clock),
             advertisements=len(advertisements),
-            subscriptions=len(subscriptions),
+            subscriptions=tuple(core.interests.confirmed_at(s.subscription for s in subscriptions)),
             received=len(received),
-            sent=len(sent),
+            sent=tuple(tick_at(arrival.since) for arrival in parent.sent.keep()),
             links=(*(link for link in around if link.child != core.node), own),
             seen=core.publications.last_seen,
             stable=core.publications.lately_stable,
             place=core.publications.place,
             settled=settled,
-            asked=tuple(core.interests.confirmed_at(s.subscription for s in subscriptions)),
             had=had,
             failed=(failed,),
             confirmed=core.requests.ticks.of(failed, claims),
@@ -389,7 +390,7 @@ class Reforming:
             kind=hello.kind,
             address=hello.address,
         )
-        gap.orphans[hello.node] = Orphan(neighbour)
+        gap.orphans[hello.node] = Orphan(neighbour, welcomed_at=next(self._core.neighbours.clock))
         self._sent_away.pop(hello.node, None)
         return neighbour
 
@@ -518,7 +519,7 @@ class Reforming:
             orphan = gap.orphans.get(neighbour.node)
             if orphan is not None and orphan.neighbour is neighbour:
                 was_complete = orphan.is_complete
-                orphan.take(message)
+                orphan.take(message, next(self._core.neighbours.clock))
                 if self._learn_who_moved(orphan, message) or orphan.is_complete != was_complete:
                     self._close_gap_if_possible(gap)
                 return

@@ -13,7 +13,7 @@ Streams begin anew with what is kept, at both ends, so that counters and confirm
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 import attrs
@@ -24,12 +24,16 @@ from broker.messages import Flag, NodeKind, Publish, Settled
 from broker.neighbours import GONE, NOWHERE, UP, Above, Arrival, Below, Neighbour, Route
 from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
+from broker.ticks import LONG_AGO, tick_at
 from faulttol.merging import Key, Merge, Side, merge
 from faulttol.neighbourhood import Life
 from routing.ids import NodeId, SubscriptionId
 
 _Wishes = Mapping[SubscriptionId, NodeId | None]
 """Subscriptions, and whose they are, or None if order does not matter to them."""
+
+_AskedAt = Callable[[SubscriptionId], tuple[float, float]]
+"""When somebody asked: not before the one, not after the other, by the hub's clock."""
 
 
 @attrs.define(eq=False)
@@ -84,6 +88,7 @@ class Reunion:
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
         self._adopted: dict[Key, Arrival] = {}
         self._ticks_settled = {node: orphan.settled_at for node, orphan in self._orphans.items()}
+        self._ticks_sent = {node: orphan.sent_at for node, orphan in self._orphans.items()}
         self._ticks_learnt = {node: orphan.learnt_at for node, orphan in self._orphans.items()}
         self._stable = known_to_be_stable(publications.lately_stable, orphans)
 
@@ -243,13 +248,57 @@ class Reunion:
             ]
             known = {*side.got, *side.gave, *side.settled, *side.lacks}
             side.had = [key for key in side.subscriptions if key not in known]
+            asked_at = self._asked_at(node)
             side.asked_in_time = {
-                key for key in side.lacks if self._has_asked_in_time(node, key, side)
+                key for key in side.lacks if self._has_asked_in_time(node, key, side, asked_at)
+            }
+            side.asked_too_late = {
+                key for key in side.lacks if self._has_asked_too_late(node, key, asked_at)
             }
 
-    def _has_asked_in_time(self, node: NodeId | None, key: Key, side: Side) -> bool:
-        """Whether somebody on a side had a subscription before this could be published.
+    def _asked_at(self, node: NodeId | None) -> _AskedAt:
+        """When a side's subscriptions were confirmed there; what is not yet will be, some time."""
+        confirmed_at = self._publications.interests.confirmed_at
+        orphan = self._orphans.get(node) if node is not None else None
+        asked_at = orphan.asked_at if orphan is not None else {}
 
+        def bounds(name: SubscriptionId) -> tuple[float, float]:
+            tick = confirmed_at([name])[0] if orphan is None else asked_at.get(name, 0)
+            if not tick:
+                return math.inf, math.inf
+            if orphan is None or tick == LONG_AGO:
+                return tick, tick
+            return orphan.at_earliest(tick), orphan.at_latest(tick)
+
+        return bounds
+
+    def _came_at(self, key: Key, item: _Item) -> tuple[float, float]:
+        """At the earliest when it went into the region, at the latest when it was published."""
+        earliest: float = -math.inf
+        latest = [math.inf]
+        if item.arrival is not None:
+            latest.append(tick_at(item.arrival.since))
+        if item.origin is not None:
+            tick = self._ticks_sent[item.origin.neighbour.node][key]
+            earliest = item.origin.at_earliest(tick)
+            latest.append(item.origin.at_latest(tick))
+        for node, ticks in self._ticks_settled.items():
+            if key in ticks and not self._is_client(node):
+                latest.append(self._orphans[node].at_latest(ticks[key]))
+        return earliest, min(latest)
+
+    def _has_asked_too_late(self, node: NodeId | None, key: Key, asked_at: _AskedAt) -> bool:
+        """Whether this was published before anybody on a side had a subscription for it."""
+        item = self._items[key]
+        _, latest = self._came_at(key, item)
+        return all(asked_at(name)[0] > latest for name in item.wanted_by[node])
+
+    def _has_asked_in_time(
+        self, node: NodeId | None, key: Key, side: Side, asked_at: _AskedAt
+    ) -> bool:
+        """Whether somebody on a side had a subscription before this went into the region.
+
+        Or before it could be published at all.
         Somebody may publish under an advertisement when all have confirmed it; and whoever has a
         subscription that it draws sends that back first. What came first the hub may know, or the
         failed broker may have told both sides, each when it confirmed. And what went by here, or
@@ -258,6 +307,9 @@ class Reunion:
         interests = self._publications.interests
         names = side.subscriptions[key]
         item = self._items[key]
+        earliest, _ = self._came_at(key, item)
+        if any(asked_at(name)[1] < earliest for name in names):
+            return True
         announced = interests.announced(key[0], decode_content(item.publication.content))
         first = min((entry.tick for entry in announced), default=0)
         if item.is_own and item.arrival is not None and not item.arrival.has_waited:

@@ -1,6 +1,7 @@
-"""When neighbours confirmed what was asked of them, by their own clocks.
+"""The clocks of nodes, and when neighbours confirmed what was asked of them, by their own clocks.
 
 Two who were told by one and the same broker can tell which came first, also when that has failed.
+And a hub can tell within limits what on two other nodes came first, as all clocks are equally fast.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,28 @@ from faulttol.neighbourhood import Life
 
 TICKS_MAX: Final = 1024
 """As `Limits.lately_changed_max`."""
+
+LONG_AGO: Final = 1
+"""Before anything that a clock has told."""
+
+
+def tick_at(seconds: float) -> int:
+    """What a clock shows at this time of its node: microseconds, and more than `LONG_AGO`."""
+    return LONG_AGO + 1 + int(seconds * 1_000_000)
+
+
+class Clock:
+    """Of a broker. It goes with the broker's time, and never shows the same twice."""
+
+    def __init__(self) -> None:
+        """Begin at time 0."""
+        self.now = 0.0
+        self._last = LONG_AGO
+
+    def __next__(self) -> int:
+        """The next tick."""
+        self._last = max(self._last + 1, tick_at(self.now))
+        return self._last
 
 
 class Ticks:

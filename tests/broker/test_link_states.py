@@ -130,7 +130,9 @@ SAMPLES: tuple[Message, ...] = (
     StatusReply(report=b"{}"),
     Summon(hub=PEER, failed=(), address=""),
     Present(node=PEER, incarnation=1),
-    Attach(advertisements=0, subscriptions=0, received=0, sent=0, links=(), seen=(), stable=()),
+    Attach(
+        now=1, advertisements=0, subscriptions=(), received=0, sent=(), links=(), seen=(), stable=()
+    ),
     Withdraw(operation=OPERATION, client=NodeId("other")),
     Pause(move=1),
     Prepare(move=1, link=MOVED),

@@ -473,6 +473,36 @@ def test_what_somebody_got_who_asked_while_it_was_under_way_keeps_its_place(then
     assert [client.received[-1] for client in (s, t)] == ["q:1", "q:1"]
 
 
+@pytest.mark.parametrize("then", [0.0, 1.0, 2.5])
+def test_who_asked_first_is_told_by_how_long_ago_it_was(then: float) -> None:
+    """S has p:1 and lacks q:1, t the other way round, and only t asked too late for what it lacks.
+
+    Those who could tell, r and m, have failed.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", m="r", b="m")
+    p, q = overlay.client("p", at="r"), overlay.client("q", at="m")
+    s, t = overlay.client("s", at="b"), overlay.client("t", at="r")
+    p.advertises("TRUE")
+    q.advertises("TRUE")
+    overlay.settle()
+    s.subscribes("TRUE")
+    overlay.settle()
+    p.publishes(x=1)
+    overlay.settle(0.5 * MS)
+    t.subscribes("TRUE")
+    overlay.settle(1 * MS)
+    q.publishes(x=2)
+    overlay.settle(2 * MS)
+    overlay.crashes("m")
+    overlay.settle(then * MS)
+    overlay.crashes("r")
+    overlay.settle(5)
+
+    assert overlay.troubles() == []
+    assert s.received == ["p:1", "q:1"]
+
+
 @pytest.mark.parametrize("then", A_WHILE_AFTER)
 def test_a_member_dies_while_the_hub_waits(then: float) -> None:
     for scene, overlay in scenes(delta=2):
