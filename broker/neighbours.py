@@ -4,7 +4,9 @@ All state about a neighbour is in one object, `Above` for the parent, `Below` fo
 a client. A connection comes and goes without touching it.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 import attrs
@@ -140,6 +142,9 @@ GONE: Final = Below(node=NodeId("\0"), incarnation=0, link=None)
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 
 
+_NO_PLACES: Final[Mapping[NodeId, int]] = MappingProxyType({})
+
+
 @attrs.define(eq=False)
 class Arrival(Unstable[Publish | Notice]):
     """A publication at this broker, from its arrival until it is stable.
@@ -168,6 +173,9 @@ class Arrival(Unstable[Publish | Notice]):
     """What a `Settled` is about."""
     adopted_by: "tuple[Below, ...]" = attrs.field(init=False, default=())
     """Who else has it: orphans of a failed broker, which got it from there or in its stead."""
+    placed_at: Mapping[NodeId, int] = attrs.field(init=False, default=_NO_PLACES)
+    """When those had it in order that were adopted, by this broker's clock; 0 if they do not. All
+    others behind this broker have it since it was settled here."""
 
     @property
     def key(self) -> Key:

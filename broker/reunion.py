@@ -347,7 +347,9 @@ class Reunion:
         """Who on a side has what it has settled, and is to have what it has not."""
         settled_at = self._settled_at(node)
         side.settled = sorted(settled_at, key=settled_at.__getitem__)
-        wishes = self._in_time(node, settled_at)
+        placed_at = self._placed_at() if node is None else {}
+        side.settled_by = self._settled_by(placed_at)
+        wishes = self._in_time(node, settled_at, placed_at)
         side.subscriptions = {key: frozenset(names) for key, names in wishes.items()}
         subscribers = {
             key: {client for client in names.values() if client is not None}
@@ -369,7 +371,43 @@ class Reunion:
             if item.arrival is not None and item.arrival.settled_at
         }
 
-    def _in_time(self, node: NodeId | None, settled_at: Mapping[Key, int]) -> Mapping[Key, _Wishes]:
+    def _placed_at(self) -> Mapping[NodeId, Mapping[Key, int]]:
+        """What they have on the hub's own side that it has adopted in a merge before, and when."""
+        arrivals = [item.arrival for item in self._items.values() if item.arrival is not None]
+        hops = dict.fromkeys(hop for arrival in arrivals for hop in arrival.placed_at)
+        return {
+            hop: {
+                arrival.key: tick
+                for arrival in arrivals
+                if (tick := arrival.placed_at.get(hop, arrival.settled_at))
+            }
+            for hop in hops
+            if hop not in self._orphans
+        }
+
+    def _settled_by(
+        self, placed_at: Mapping[NodeId, Mapping[Key, int]]
+    ) -> Mapping[NodeId, Sequence[Key]]:
+        """In which order those have it who were adopted, and all who are behind them."""
+        orders = {hop: sorted(ticks, key=ticks.__getitem__) for hop, ticks in placed_at.items()}
+        wishes = (item.wanted_by.get(None, {}) for item in self._items.values() if orders)
+        return {
+            client: orders[hop]
+            for names in wishes
+            for name, client in names.items()
+            if client is not None and (hop := self._hop_of(name)) in orders
+        }
+
+    def _hop_of(self, name: SubscriptionId) -> NodeId | None:
+        entry = self._publications.interests.subscriptions.get(name)
+        return None if entry is None else entry.hop
+
+    def _in_time(
+        self,
+        node: NodeId | None,
+        settled_at: Mapping[Key, int],
+        placed_at: Mapping[NodeId, Mapping[Key, int]],
+    ) -> Mapping[Key, _Wishes]:
         """A side's subscriptions that are confirmed, and were when it settled what they want."""
         wanted = {
             key: item.wanted_by[node] for key, item in self._items.items() if node in item.wanted_by
@@ -381,11 +419,16 @@ class Reunion:
         else:
             asked_at = self._orphans[node].asked_at
         is_client = self._is_client(node)
+
+        def settled_for(name: SubscriptionId) -> Mapping[Key, int]:
+            hop = self._hop_of(name) if placed_at else None
+            return settled_at if hop is None else placed_at.get(hop, settled_at)
+
         return {
             key: {
                 name: client
                 for name, client in names.items()
-                if 0 < asked_at.get(name, 0) <= settled_at.get(key, math.inf)
+                if 0 < asked_at.get(name, 0) <= settled_for(name).get(key, math.inf)
                 and not (is_client and key in settled_at)
             }
             for key, names in wanted.items()
@@ -472,7 +515,26 @@ class Reunion:
                     neighbour.sent.append(notice)
                 else:
                     self._note_possession(neighbour, self._adopted[key_of(publication)])
+            self._note_places(orphan)
         self._redirect_held()
+
+    def _note_places(self, orphan: Orphan) -> None:
+        """Remember in which order an orphan has what it has."""
+        neighbour = orphan.neighbour
+        settled_at = self._ticks_settled[neighbour.node]
+        count = len(orphan.received)
+        for number, key in enumerate(map(key_of, orphan.received)):
+            tick = settled_at.get(key, 0)
+            if tick and neighbour.kind is NodeKind.CLIENT:
+                tick = orphan.attached_at - count + number
+            elif tick:
+                tick = orphan.at_latest(tick)
+            if key in self._adopted:
+                _place(self._adopted[key], neighbour, tick)
+        if neighbour.kind is NodeKind.BROKER:
+            for key in map(key_of, orphan.sent):
+                if key in settled_at:
+                    _place(self._adopted[key], neighbour, orphan.at_latest(settled_at[key]))
 
     def _new_arrival(self, item: _Item) -> Arrival:
         """The hub has not seen this one, or not that it remembers."""
@@ -559,6 +621,7 @@ class Reunion:
             if neighbour in arrival.adopted_by or orphan.has_seen(key):
                 continue
             self._note_possession(neighbour, arrival)
+            _place(arrival, neighbour, next(self._publications.neighbours.clock))
             self._publications.send(neighbour, arrival.publication)
 
     def _take_in(self, item: _Item) -> None:
@@ -681,3 +744,7 @@ class Reunion:
                 publications.complete_at_root(arrival)
         for orphan in self._orphans.values():
             publications.look_for_stable(orphan.neighbour)
+
+
+def _place(arrival: Arrival, neighbour: Below, tick: int) -> None:
+    arrival.placed_at = {**arrival.placed_at, neighbour.hop: tick}

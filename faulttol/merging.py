@@ -63,6 +63,8 @@ class Side:
     """What it gave had been settled before, and went down into the region: the order is final."""
     settled: Sequence[Key] = ()
     """What it got and what it gave, in the order in which its own subscribers have it."""
+    settled_by: Mapping[NodeId, Sequence[Key]] = attrs.field(factory=dict)
+    """The same of those subscribers who have it in another order."""
     had: Collection[Key] = ()
     """What it has besides, and has had for so long that it does not remember since when."""
     lacks: Sequence[Key] = ()
@@ -194,11 +196,20 @@ _Wanted = Collection[frozenset[Key]]
 
 def _wanted_by_each(side: Side) -> _Wanted:
     """What the subscribers of a side want; of those that want the same, one."""
+    return dict.fromkeys(wanted for wanted, _ in _views(side))
+
+
+def _views(side: Side) -> Collection[tuple[frozenset[Key], Sequence[Key]]]:
+    """What its subscribers want, and the order in which they have it; of those alike, one."""
     wanted: dict[NodeId, set[Key]] = {}
     for key, subscribers in side.subscribers.items():
         for subscriber in subscribers:
             wanted.setdefault(subscriber, set()).add(key)
-    return dict.fromkeys(frozenset(wanted[subscriber]) for subscriber in sorted(wanted))
+    settled = tuple(side.settled)
+    return dict.fromkeys(
+        (frozenset(wanted[subscriber]), tuple(side.settled_by.get(subscriber, settled)))
+        for subscriber in sorted(wanted)
+    )
 
 
 def _wanted_by_who_waits(side: Side, lacked: Collection[Key]) -> _Wanted:
@@ -264,12 +275,12 @@ def _of_others(by_side: Sequence[_Wanted]) -> list[_Wanted]:
 
 def _bind_got(side: Side, waiting_others: _Wanted, bindings: _Bindings) -> None:
     """What one subscriber has got in order, another who waits for anything gets in that order."""
-    for wanted in _wanted_by_each(side) or [frozenset[Key]()]:
+    for wanted, in_order in _views(side) or [(frozenset[Key](), side.settled)]:
         got = [key for key in side.got if key in wanted or key in side.concern_all]
         awaited = [key for key in side.gave if key in side.awaits and key in wanted]
         for by_another in waiting_others:
             shared = [key for key in got if key in by_another]
-            settled = [key for key in side.settled if key in wanted and key in by_another]
+            settled = [key for key in in_order if key in wanted and key in by_another]
             for first, then in chain(pairwise(shared), pairwise(settled)):
                 bindings.add(first, then)
             for key in awaited if shared else ():
@@ -282,10 +293,10 @@ def _lack(
 ) -> list[tuple[Key, Key]]:
     """What a subscriber wants and has not got comes after what it has."""
     lacking = []
-    for wanted in _wanted_by_each(side):
+    for wanted, in_order in _views(side):
         had = [
             [key for key in side.got if key in wanted or key in side.concern_all],
-            [key for key in side.settled if key in wanted],
+            [key for key in in_order if key in wanted],
         ]
         lacked = [key for key in lacks if key in wanted]
         for key in lacked:

@@ -473,6 +473,35 @@ def test_what_somebody_got_who_asked_while_it_was_under_way_keeps_its_place(then
     assert [client.received[-1] for client in (s, t)] == ["q:1", "q:1"]
 
 
+@pytest.mark.parametrize("then", [5.5, 6.0, 6.5, 7.0])
+def test_who_is_adopted_has_things_in_another_order_than_the_hub(then: float) -> None:
+    """The hub settled p:1 before it heard of q:1, but s and t got q:1 first; s lacks p:1.
+
+    When c, behind which s is, fails after r, it does not count when the hub settled p:1.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", c="r", e="r", d="c")
+    p, q = overlay.client("p", at="a"), overlay.client("q", at="e")
+    s, t = overlay.client("s", at="d"), overlay.client("t", at="e")
+    p.advertises("TRUE")
+    q.advertises("TRUE")
+    overlay.settle()
+    s.subscribes("TRUE")
+    t.subscribes("TRUE")
+    overlay.settle()
+    q.publishes(x=1)
+    overlay.settle(1.5 * MS)
+    p.publishes(x=2)
+    overlay.settle(1 * MS)
+    overlay.crashes("r")
+    overlay.settle(then * MS)
+    overlay.crashes("c")
+    overlay.settle(5)
+
+    assert overlay.troubles() == []
+    assert s.received == t.received == ["q:1", "p:1"]
+
+
 @pytest.mark.parametrize("then", [0.0, 1.0, 2.5])
 def test_who_asked_first_is_told_by_how_long_ago_it_was(then: float) -> None:
     """S has p:1 and lacks q:1, t the other way round, and only t asked too late for what it lacks.

@@ -297,6 +297,15 @@ def test_who_may_have_got_it_does_not_count_against_those_who_did() -> None:
     assert not any(result.passed_by)
 
 
+def test_who_has_it_in_another_order_than_the_rest_of_a_side_counts_with_that() -> None:
+    hub = side(gave="q1 p1", settled="p1 q1", s="p1 q1")
+    hub.settled_by = {NodeId("s"): keys("q1 p1")}
+    behind = side(got="q1", lacks="p1", t="p1 q1")
+
+    result = merge(keys("p1 q1"), [hub, behind])
+    assert not any(result.passed_by)
+
+
 @pytest.mark.parametrize("settled", ["p1 q1", "q1 p1"])
 @pytest.mark.parametrize("decides", [False, True])
 def test_what_a_side_gave_and_what_it_got_come_as_its_own_have_them(
