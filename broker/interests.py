@@ -8,6 +8,7 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Final, Protocol
 
@@ -465,9 +466,16 @@ class Interests:
 
     # --- in the place of brokers that have failed -----------------------------------------------
 
-    def claims_above(self) -> tuple[list[Advertise], list[Subscribe]]:
-        """What lies on this side of the parent: for a hub that takes the place of the parent."""
+    def claims_above(self, contents: Iterable[Content]) -> tuple[list[Advertise], list[Subscribe]]:
+        """What lies on this side of the parent: for a hub that takes the place of the parent.
+
+        It has to know who on this side has these contents, which may come from this side only.
+        """
         pending = self._comes_again | self._requests.pending_at(UP)
+        for name in chain.from_iterable(map(self.subscriptions.index.match, contents)):
+            entry = self.subscriptions.get(name)
+            if entry is not None and entry.hop != UP:
+                self._forwarded[name][UP] = None
         advertisements = [
             self._advertise_onwards(pending.get(entry.id, NO_OPERATION), entry)
             for entry in self.advertisements

@@ -75,6 +75,8 @@ class Below(_Neighbour):
     adopted_from: NodeId | None = None
     """The failed child in whose place it was adopted: what came by that child, and what comes from
     its orphans now, is one stream to those who must not change its order."""
+    adopted_at: int = 0
+    """When that was, by this broker's clock."""
     came_from: NodeId | None = None
     """The failed broker that was its parent, and that is given it back."""
     confirmed_before: int = 0
@@ -174,8 +176,9 @@ class Arrival(Unstable[Publish | Notice]):
     adopted_by: "tuple[Below, ...]" = attrs.field(init=False, default=())
     """Who else has it: orphans of a failed broker, which got it from there or in its stead."""
     placed_at: Mapping[NodeId, int] = attrs.field(init=False, default=_NO_PLACES)
-    """When those had it in order that were adopted, by this broker's clock; 0 if they do not. All
-    others behind this broker have it since it was settled here."""
+    """When adopted neighbours had it in order, if they had it already when they were adopted or it
+    had been settled here by then; by this broker's clock, 0 if they do not have it in order. All
+    else they have, as all others do, since it was settled here."""
 
     @property
     def key(self) -> Key:

@@ -545,9 +545,13 @@ class Publications:
 
     def note_stable(self, stable: Iterable[PublicationId]) -> None:
         """Somebody tells what has become stable elsewhere, of those who come here from there."""
-        known = set(self._lately_stable)
-        keys = ((last.publisher, last.incarnation, last.seq) for last in stable)
-        self._lately_stable.extend(key for key in keys if key not in known)
+        known = dict.fromkeys((last.publisher, last.incarnation, last.seq) for last in stable)
+        for key in self._lately_stable:
+            known.pop(key, None)
+        # What this broker has seen itself stays longest.
+        self._lately_stable = deque(
+            (*known, *self._lately_stable), maxlen=self._lately_stable.maxlen
+        )
 
     def send(self, neighbour: Neighbour, message: Message) -> None:
         """Send a message of the streams of publications, unless the neighbour is absent."""

@@ -297,8 +297,9 @@ class Reforming:
         core.take_over_if_first()
         around = core.neighbourhood.for_newcomer(brokers_only=False)  # from the old place
         own = core.new_own_link(parent)  # which is so only when the hub has said it, to everybody
-        advertisements, subscriptions = core.interests.claims_above()
         received, sent, settled, had = core.publications.begin_anew_above(parent)
+        kept = {publication.content for publication in (*received, *sent)}
+        advertisements, subscriptions = core.interests.claims_above(map(decode_content, kept))
         contents = {publication.content for publication in sent}
         claims = [
             *(advertise.advertisement for advertise in advertisements),
@@ -600,6 +601,9 @@ class Reforming:
             else Reunion(core.publications, dead, orphans, now=core.now, since=adoption.since)
         )
         self.circles += reunion.run()
+        core.publications.note_stable(
+            last for orphan in orphans if orphan.attach for last in orphan.attach.stable
+        )
         core.interests.draw_towards(adoption.unfinished_advertisements, core.now)
         core.requests.redirect(
             dead, lambda request: core.interests.targets_among(orphans, request), core.now

@@ -374,16 +374,14 @@ class Reunion:
     def _placed_at(self) -> Mapping[NodeId, Mapping[Key, int]]:
         """What they have on the hub's own side that it has adopted in a merge before, and when."""
         arrivals = [item.arrival for item in self._items.values() if item.arrival is not None]
-        hops = dict.fromkeys(hop for arrival in arrivals for hop in arrival.placed_at)
-        return {
-            hop: {
-                arrival.key: tick
-                for arrival in arrivals
-                if (tick := arrival.placed_at.get(hop, arrival.settled_at))
-            }
-            for hop in hops
-            if hop not in self._orphans
-        }
+        first = min((a.settled_at for a in arrivals if a.settled_at), default=math.inf)
+        neighbours = self._publications.neighbours.below.values()
+        found: dict[NodeId, dict[Key, int]] = {}
+        for neighbour in neighbours:
+            if neighbour.adopted_at > first and neighbour.node not in self._orphans:
+                ticks = ((a.key, _tick_of(a, neighbour)) for a in arrivals)
+                found[neighbour.hop] = {key: tick for key, tick in ticks if tick}
+        return found
 
     def _settled_by(
         self, placed_at: Mapping[NodeId, Mapping[Key, int]]
@@ -521,6 +519,7 @@ class Reunion:
     def _note_places(self, orphan: Orphan) -> None:
         """Remember in which order an orphan has what it has."""
         neighbour = orphan.neighbour
+        neighbour.adopted_at = next(self._publications.neighbours.clock)
         settled_at = self._ticks_settled[neighbour.node]
         count = len(orphan.received)
         for number, key in enumerate(map(key_of, orphan.received)):
@@ -748,3 +747,9 @@ class Reunion:
 
 def _place(arrival: Arrival, neighbour: Below, tick: int) -> None:
     arrival.placed_at = {**arrival.placed_at, neighbour.hop: tick}
+
+
+def _tick_of(arrival: Arrival, neighbour: Below) -> int:
+    """When an adopted neighbour had it in order; 0 if it does not, or nobody can tell."""
+    since = arrival.settled_at if arrival.settled_at > neighbour.adopted_at else 0
+    return arrival.placed_at.get(neighbour.hop, since)

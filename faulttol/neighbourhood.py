@@ -298,10 +298,15 @@ class Neighbourhood:
         return [link.child for link in sorted(links, key=lambda link: (link.standby, link.child))]
 
     def around(self, region: list[NodeId]) -> tuple[TopologyLink, ...]:
-        """The links of a region, of its boundary and of this node, which may not stand there."""
-        nodes = [*region, *self.boundary(region), self.centre]
-        links = [self._link_of_child.get(node) for node in nodes]
-        return tuple(link for link in links if link is not None)
+        """The links of a region, of its boundary and of this node, which may not stand there.
+
+        And of whoever has moved: where they stand who stood around others that have failed.
+        """
+        links = {node: link for node, link in self._link_of_child.items() if link.moves}
+        for node in (*region, *self.boundary(region), self.centre):
+            if node in self._link_of_child:
+                links[node] = self._link_of_child[node]
+        return tuple(links.values())
 
     def hub(self, region: list[NodeId]) -> NodeId | None:
         """Who takes the place of a region that has failed; None if nobody is known who could.
