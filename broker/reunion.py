@@ -85,7 +85,10 @@ class Reunion:
         """The hub's own, and those of the orphans."""
         self._items: dict[Key, _Item] = {}
         self._wanted: dict[bytes, Mapping[NodeId | None, _Wishes]] = {}
+        self._too_late: dict[NodeId | None, frozenset[Key]] = {}
+        """What was published before anybody on a side asked for it: nobody there is to have it."""
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
+        """That, and what the failed brokers had passed them by with."""
         self._adopted: dict[Key, Arrival] = {}
         self._ticks_settled = {node: orphan.settled_at for node, orphan in self._orphans.items()}
         self._ticks_sent = {node: orphan.sent_at for node, orphan in self._orphans.items()}
@@ -108,7 +111,10 @@ class Reunion:
         self._sides = [own, *(self._collect(orphan) for orphan in self._orphans.values())]
         self._find_lacking(self._sides)
         merged = merge(list(self._items), self._sides)
-        self._passed_by = dict(zip((None, *self._orphans), merged.passed_by, strict=True))
+        self._passed_by = {
+            node: keys | self._too_late[node]
+            for node, keys in zip(self._too_late, merged.passed_by, strict=True)
+        }
         return merged
 
     # --- what is known ------------------------------------------------------------------------
@@ -241,19 +247,20 @@ class Reunion:
         for node, side in zip((None, *self._orphans), sides, strict=True):
             self._find_subscribers(node, side)
             got = set(side.got) - set(side.concern_all)
-            side.lacks = [
+            lacks = [
                 key
                 for key, item in self._items.items()
                 if node in item.wanted_by and key not in got and self._lacks(node, key, item)
             ]
-            known = {*side.got, *side.gave, *side.settled, *side.lacks}
-            side.had = [key for key in side.subscriptions if key not in known]
             asked_at = self._asked_at(node)
+            self._too_late[node] = frozenset(
+                key for key in lacks if self._has_asked_too_late(node, key, asked_at)
+            )
+            side.lacks = [key for key in lacks if key not in self._too_late[node]]
+            known = {*side.got, *side.gave, *side.settled, *lacks}
+            side.had = [key for key in side.subscriptions if key not in known]
             side.asked_in_time = {
                 key for key in side.lacks if self._has_asked_in_time(node, key, side, asked_at)
-            }
-            side.asked_too_late = {
-                key for key in side.lacks if self._has_asked_too_late(node, key, asked_at)
             }
 
     def _asked_at(self, node: NodeId | None) -> _AskedAt:
@@ -290,8 +297,9 @@ class Reunion:
     def _has_asked_too_late(self, node: NodeId | None, key: Key, asked_at: _AskedAt) -> bool:
         """Whether this was published before anybody on a side had a subscription for it."""
         item = self._items[key]
+        names = item.wanted_by[node]
         _, latest = self._came_at(key, item)
-        return all(asked_at(name)[0] > latest for name in item.wanted_by[node])
+        return bool(names) and all(asked_at(name)[0] > latest for name in names)
 
     def _has_asked_in_time(
         self, node: NodeId | None, key: Key, side: Side, asked_at: _AskedAt

@@ -77,8 +77,6 @@ class Side:
     """And by which of their subscriptions, as far as that is known."""
     asked_in_time: Collection[Key] = frozenset()
     """Those in `lacks` that it has asked for before they were published."""
-    asked_too_late: Collection[Key] = frozenset()
-    """Those that were published before it asked."""
 
 
 @attrs.frozen
@@ -330,9 +328,6 @@ def _of_one_side(
     had known that both are concerned.
     """
     found = _on_a_circle(_with(certain, lacking), lacking)
-    found_late = [lack for lack in found if lack[2] in sides[lack[0]].asked_too_late]
-    if found_late:
-        return found_late
     found = [lack for lack in found if not _is_timely(sides[lack[0]], lack[2], certain)] or found
 
     def remaining(number: int) -> int:

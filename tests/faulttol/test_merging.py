@@ -257,19 +257,6 @@ def test_of_two_that_may_be_late_it_is_not_who_asked_before_anything_was_publish
     assert result.circles == 0
 
 
-@pytest.mark.parametrize("is_last", [False, True])
-def test_of_two_that_may_be_late_it_is_who_asked_when_it_had_been_published(is_last: bool) -> None:
-    timely = side(got="p1", lacks="q1", s="p1 q1")
-    late = side(got="q1", lacks="p1", t="p1 q1")
-    late.asked_too_late = keys("p1")
-    sides = [late, timely] if is_last else [timely, late]
-
-    result = merge(keys("p1 q1"), sides)
-    assert result.passed_by[sides.index(timely)] == frozenset()
-    assert result.passed_by[sides.index(late)] == frozenset(keys("p1"))
-    assert result.circles == 0
-
-
 def test_what_somebody_may_have_got_is_given_in_that_order() -> None:
     ahead = side(settled="q1 p1", gave="p1", got="q1", may_have={"s": "q1"}, s="p1")
     behind = side(lacks="p1 q1", t="p1 q1")
