@@ -110,12 +110,26 @@ class Reunion:
         own = self._collect_own()
         self._sides = [own, *(self._collect(orphan) for orphan in self._orphans.values())]
         self._find_lacking(self._sides)
-        merged = merge(list(self._items), self._sides)
+        merged = merge(list(self._items), self._sides, held=self._held())
         self._passed_by = {
             node: keys | self._too_late[node]
             for node, keys in zip(self._too_late, merged.passed_by, strict=True)
         }
         return merged
+
+    def _held(self) -> frozenset[Key]:
+        """What the failed child could not release before the hub's parent has settled it."""
+        if not isinstance(self._dead, Below):
+            return frozenset()
+        return frozenset(key for key, item in self._items.items() if self._is_held(item))
+
+    def _is_held(self, item: _Item) -> bool:
+        arrival = item.arrival
+        if arrival is not None:
+            return arrival.is_awaited and not arrival.is_settled
+        source: Below = item.origin.neighbour if item.origin is not None else GONE
+        route = self._publications.compute_route(source, item.publication.content)
+        return route.conflicts and not self._asked_too_late_above(item)
 
     # --- what is known ------------------------------------------------------------------------
 

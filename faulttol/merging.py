@@ -29,7 +29,9 @@ too late if that side got, by the same subscription, something that was there be
 installed before anybody could publish such a thing.
 
 A publication is *decided* if the region released it to some side, or if something that it comes
-before was released. What is not decided the hub takes in as it takes in any other.
+before was released. What is not decided the hub takes in as it takes in any other. Nor is decided
+what the hub *holds*, or would hold: a broker far down in the region may have released it to
+somebody who shares nothing with those beyond the hub, but none who knows of others did.
 """
 
 import heapq
@@ -132,8 +134,13 @@ class _Bindings:
         return found
 
 
-def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
-    """Order these publications, which are all that any side has got, given or lacks."""
+def merge(
+    keys: Sequence[Key], sides: Sequence[Side], *, held: Collection[Key] = frozenset()
+) -> Merge:
+    """Order these publications, which are all that any side has got, given or lacks.
+
+    Those that are `held` the hub decides all the same.
+    """
     passed_by: list[set[Key]] = [set() for _ in sides]
     while True:
         lacks = [
@@ -156,6 +163,7 @@ def merge(keys: Sequence[Key], sides: Sequence[Side]) -> Merge:
     if bindings.add_unless_contradicted(chain(supposed, _may_have_been_seen(sides, lacks))):
         order, circles = _sorted_by(bindings, keys)
     decided = {key for side in sides if not side.decides for key in side.got}
+    decided -= _and_all_after(held, order, certain)
     decided.update(key for side in sides if side.decides for key in side.gave)
     _close(decided, bindings)
     return Merge(
@@ -377,6 +385,17 @@ def _close(decided: set[Key], bindings: _Bindings) -> None:
             if first not in decided:
                 decided.add(first)
                 unvisited.append(first)
+
+
+def _and_all_after(
+    keys: Collection[Key], order: Iterable[Key], bindings: _Bindings
+) -> set[Key]:
+    """These, and whatever comes after one of them."""
+    found = set(keys)
+    for key in order if found else ():
+        if not found.isdisjoint(bindings.before[key]):
+            found.add(key)
+    return found
 
 
 def _sorted_by(bindings: _Bindings, keys: Sequence[Key]) -> tuple[list[Key], int]:
