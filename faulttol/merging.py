@@ -101,6 +101,7 @@ _Lack = tuple[int, Key, Key]
 """A side, by its number, lacks a publication: here is one that came before it."""
 
 _NOBODY: Final[frozenset[NodeId]] = frozenset()
+_SOMEBODY: Final = frozenset([NodeId("")])
 
 
 class _Bindings:
@@ -228,10 +229,12 @@ def _suppose(
 ) -> tuple[list[_Pair], list[_Lack]]:
     """What else is bound if all have got what they may have got, and who was late then.
 
+    Somebody beyond a deciding side, of whom this does not know, may have got all that it gave.
+
     Late is who lacks what came before something that it has got, and cannot be shown to have asked
     in time.
     """
-    if not any(side.may_have for side in sides) or not any(lacks):
+    if not any(lacks):
         return [], []
     all_of_them = [attrs.evolve(side, subscribers=_all_who_may_have_it(side)) for side in sides]
     bound, lacking = _bind(keys, all_of_them, lacks)
@@ -252,9 +255,11 @@ def _suppose(
 
 
 def _all_who_may_have_it(side: Side) -> Mapping[Key, frozenset[NodeId]]:
+    unknown = dict.fromkeys(side.gave if side.decides else (), _SOMEBODY)
+    all_of_them = side.subscribers, side.may_have, unknown
     return {
-        key: side.subscribers.get(key, _NOBODY) | side.may_have.get(key, _NOBODY)
-        for key in dict.fromkeys(chain(side.subscribers, side.may_have))
+        key: frozenset(chain.from_iterable(each.get(key, ()) for each in all_of_them))
+        for key in dict.fromkeys(chain.from_iterable(all_of_them))
     }
 
 
@@ -387,9 +392,7 @@ def _close(decided: set[Key], bindings: _Bindings) -> None:
                 unvisited.append(first)
 
 
-def _and_all_after(
-    keys: Collection[Key], order: Iterable[Key], bindings: _Bindings
-) -> set[Key]:
+def _and_all_after(keys: Collection[Key], order: Iterable[Key], bindings: _Bindings) -> set[Key]:
     """These, and whatever comes after one of them."""
     found = set(keys)
     for key in order if found else ():
