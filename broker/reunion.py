@@ -298,7 +298,10 @@ class Reunion:
         earliest: float = -math.inf
         latest = [math.inf]
         if item.arrival is not None:
-            latest.append(tick_at(item.arrival.since))
+            since = tick_at(item.arrival.since)
+            latest.append(since)
+            if item.is_own and self._dead not in item.arrival.adopted_by:
+                earliest = since
         if item.origin is not None:
             tick = self._ticks_sent[item.origin.neighbour.node][key]
             earliest = item.origin.at_earliest(tick)

@@ -473,6 +473,81 @@ def test_what_somebody_got_who_asked_while_it_was_under_way_keeps_its_place(then
     assert [client.received[-1] for client in (s, t)] == ["q:1", "q:1"]
 
 
+@pytest.mark.parametrize("then", [3.0, 5.0, 9.0])
+def test_nobody_is_given_what_was_published_before_it_asked(then: float) -> None:
+    """T asks for p:1 when that has passed by, and gets q:1. The hub knows nobody who has both.
+
+    U has them, behind the hub's parent.
+    """
+    overlay = Conversation()
+    overlay.brokers("r", m="r", n="m")
+    p, q = overlay.client("p", at="r"), overlay.client("q", at="r")
+    u, s, t = (overlay.client(name, at=at) for name, at in (("u", "r"), ("s", "n"), ("t", "n")))
+    p.advertises("x = 1")
+    q.advertises("x = 2")
+    overlay.settle()
+    u.subscribes("TRUE")
+    s.subscribes("x = 1")
+    overlay.settle()
+    p.publishes(x=1)
+    overlay.settle(2 * MS)
+    t.subscribes("TRUE")
+    overlay.settle(2 * MS)
+    q.publishes(x=2)
+    overlay.settle(then * MS)
+    overlay.crashes("n")
+    overlay.settle(5)
+
+    assert overlay.troubles() == []
+    assert u.received == ["p:1", "q:1"]
+    assert t.received == ["q:1"]
+
+
+@pytest.mark.parametrize("then", [0.0, 0.5, 1.0])
+def test_what_somebody_far_down_got_the_hub_still_holds(then: float) -> None:
+    """T shares nothing with u, so that d released p:1 to it; c held it for s, who does."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", b="a", g="b", h="g", c="h", d="c", e="d")
+    p, q = overlay.client("p", at="e"), overlay.client("q", at="r")
+    u, s, t = (overlay.client(name, at=at) for name, at in (("u", "r"), ("s", "c"), ("t", "d")))
+    p.advertises("x = 1")
+    q.advertises("x = 2")
+    overlay.settle()
+    u.subscribes("TRUE")
+    s.subscribes("TRUE")
+    t.subscribes("x = 1")
+    overlay.settle()
+    p.publishes(x=1)
+    q.publishes(x=2)
+    overlay.settle(3 * MS)
+    overlay.crashes("c")
+    overlay.settle(then * MS)
+    overlay.crashes("d")
+    overlay.settle(5)
+
+    assert overlay.troubles() == []
+    assert u.received == s.received == ["q:1", "p:1"]
+    assert t.received == ["p:1"]
+
+
+def test_a_hub_learns_who_has_what_comes_from_an_orphan_and_nobody_above_announces() -> None:
+    overlay = Conversation()
+    overlay.brokers("r", m="r", b="m")
+    p, s, t = (overlay.client(name, at=at) for name, at in (("p", "b"), ("s", "b"), ("t", "r")))
+    p.advertises("TRUE")
+    s.subscribes("x = 1")
+    t.subscribes("TRUE")
+    overlay.settle()
+    p.publishes(x=1)
+    overlay.settle(1.5 * MS)
+    overlay.crashes("m")
+    overlay.settle()
+
+    clients = {entry.client for entry in overlay.broker("r").interests.subscriptions}
+    assert clients == {"s", "t"}
+    assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("then", [5.5, 6.0, 6.5, 7.0])
 def test_who_is_adopted_has_things_in_another_order_than_the_hub(then: float) -> None:
     """The hub settled p:1 before it heard of q:1, but s and t got q:1 first; s lacks p:1.

@@ -150,6 +150,7 @@ def test_schedules_with_moves_that_once_went_wrong(seed: int, delta: int) -> Non
         (260015105, 2),
         (260021087, 2),
         (310033604, 2),
+        (390005523, 2),
     ],
 )
 def test_schedules_beyond_delta_that_once_went_wrong(seed: int, delta: int) -> None:
