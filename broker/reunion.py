@@ -85,6 +85,9 @@ class Reunion:
         """The hub's own, and those of the orphans."""
         self._items: dict[Key, _Item] = {}
         self._wanted: dict[bytes, Mapping[NodeId | None, _Wishes]] = {}
+        self._came_at: dict[Key, tuple[float, float]] = {}
+        """When it went into the region, at the earliest; and when it was published, at the latest:
+        by the hub's clock."""
         self._too_late: dict[NodeId | None, frozenset[Key]] = {}
         """What was published before anybody on a side asked for it: nobody there is to have it."""
         self._passed_by: dict[NodeId | None, frozenset[Key]] = {}
@@ -258,6 +261,7 @@ class Reunion:
         )
 
     def _find_lacking(self, sides: Sequence[Side]) -> None:
+        self._came_at = {k: self._find_when_it_came(k, item) for k, item in self._items.items()}
         for node, side in zip((None, *self._orphans), sides, strict=True):
             self._find_subscribers(node, side)
             got = set(side.got) - set(side.concern_all)
@@ -293,8 +297,7 @@ class Reunion:
 
         return bounds
 
-    def _came_at(self, key: Key, item: _Item) -> tuple[float, float]:
-        """At the earliest when it went into the region, at the latest when it was published."""
+    def _find_when_it_came(self, key: Key, item: _Item) -> tuple[float, float]:
         earliest: float = -math.inf
         latest = [math.inf]
         if item.arrival is not None:
@@ -313,9 +316,8 @@ class Reunion:
 
     def _has_asked_too_late(self, node: NodeId | None, key: Key, asked_at: _AskedAt) -> bool:
         """Whether this was published before anybody on a side had a subscription for it."""
-        item = self._items[key]
-        names = item.wanted_by[node]
-        _, latest = self._came_at(key, item)
+        names = self._items[key].wanted_by[node]
+        _, latest = self._came_at[key]
         return bool(names) and all(asked_at(name)[0] > latest for name in names)
 
     def _has_asked_in_time(
@@ -323,7 +325,6 @@ class Reunion:
     ) -> bool:
         """Whether somebody on a side had a subscription before this went into the region.
 
-        Or before it could be published at all.
         Somebody may publish under an advertisement when all have confirmed it; and whoever has a
         subscription that it draws sends that back first. What came first the hub may know, or the
         failed broker may have told both sides, each when it confirmed. And what went by here, or
@@ -332,7 +333,7 @@ class Reunion:
         interests = self._publications.interests
         names = side.subscriptions[key]
         item = self._items[key]
-        earliest, _ = self._came_at(key, item)
+        earliest, _ = self._came_at[key]
         if any(asked_at(name)[1] < earliest for name in names):
             return True
         announced = interests.announced(key[0], decode_content(item.publication.content))
