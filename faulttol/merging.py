@@ -78,7 +78,7 @@ class Side:
     subscriptions: Mapping[Key, frozenset[SubscriptionId]] = attrs.field(factory=dict)
     """And by which of their subscriptions, as far as that is known."""
     asked_in_time: Collection[Key] = frozenset()
-    """Those in `lacks` that it has asked for before they were published."""
+    """Those in `lacks` that it has asked for before they went into the region."""
 
 
 @attrs.frozen
