@@ -99,6 +99,8 @@ _Pair = tuple[Key, Key]
 
 _Lack = tuple[int, Key, Key]
 """A side, by its number, lacks a publication: here is one that came before it."""
+_Lacks = Mapping[_Lack, int]
+"""And how often that is so, for one subscriber or another."""
 
 _NOBODY: Final[frozenset[NodeId]] = frozenset()
 _SOMEBODY: Final = frozenset([NodeId("")])
@@ -110,29 +112,54 @@ class _Bindings:
     def __init__(self, before: Mapping[Key, Iterable[Key]]) -> None:
         self.before = {key: dict.fromkeys(first) for key, first in before.items()}
         """For each publication those that come before it."""
+        self._bits = {key: 1 << number for number, key in enumerate(self.before)}
+        self._all_before: dict[Key, int] = {}
+        """All that come before it, near or far, as a set of bits; empty until somebody asks."""
 
     def add(self, first: Key | None, then: Key) -> None:
         if first is not None and first != then:
             self.before[then][first] = None
+            found = self._all_before
+            if found:
+                news = self._bits[first] | found[first]
+                for key, before in found.items():
+                    if key == then or before & self._bits[then]:
+                        found[key] = before | news
 
     def add_unless_contradicted(self, pairs: Iterable[_Pair]) -> bool:
         """Add what nothing speaks against; returns whether anything was added."""
+        news = [(first, then) for first, then in pairs if first not in self.before[then]]
+        together = _Bindings(self.before)
+        for pair in news:
+            together.add(*pair)
+        contradict_nobody = not any(together.is_before(key, key) for key in together.before)
         found = False
-        for first, then in pairs:
-            if first not in self.before[then] and then not in self.all_before(first):
+        for first, then in news:
+            if contradict_nobody or not self.is_before(then, first):
                 self.add(first, then)
                 found = True
         return found
 
-    def all_before(self, key: Key) -> set[Key]:
-        """All that come before it, near or far."""
-        unvisited = list(self.before[key])
-        found = set(unvisited)
-        for first in unvisited:
-            news = self.before[first].keys() - found
-            unvisited.extend(news)
-            found |= news
-        return found
+    def is_before(self, first: Key, then: Key) -> bool:
+        """Whether the one comes before the other, near or far."""
+        if not self._all_before:
+            self._find_all_before()
+        return self._all_before[then] & self._bits[first] != 0
+
+    def _find_all_before(self) -> None:
+        bits = self._bits
+        found = dict.fromkeys(self.before, 0)
+        is_complete = False
+        while not is_complete:
+            is_complete = True
+            for key, before in self.before.items():
+                these = found[key]
+                for first in before:
+                    these |= bits[first] | found[first]
+                if these != found[key]:
+                    found[key] = these
+                    is_complete = False
+        self._all_before = found
 
 
 def merge(
@@ -177,17 +204,17 @@ def merge(
 
 def _bind(
     keys: Sequence[Key], sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
-) -> tuple[_Bindings, list[_Lack]]:
+) -> tuple[_Bindings, _Lacks]:
     bindings = _Bindings(dict.fromkeys(keys, ()))
-    lacking: list[_Lack] = []
+    lacking: Counter[_Lack] = Counter()
     # On one side all have the same, in the order in which it comes there: what counts are others.
     wanted_by_others = _of_others([_wanted_by_each(side) for side in sides])
     waiting_others = _of_others([*map(_wanted_by_who_waits, sides, lacks)])
     for number, side in enumerate(sides):
         _bind_got(side, waiting_others[number], bindings)
-        lacking += [
+        lacking.update(
             (number, *pair) for pair in _lack(side, lacks[number], wanted_by_others[number])
-        ]
+        )
         if side.decides:
             for first, then in pairwise(side.gave):
                 bindings.add(first, then)
@@ -246,12 +273,7 @@ def _suppose(
     ]
     likely = _Bindings(certain.before)
     likely.add_unless_contradicted(supposed)
-    late = [
-        lack
-        for lack in _on_a_circle(likely, lacking)
-        if not _is_timely(sides[lack[0]], lack[2], certain)
-    ]
-    return supposed, late
+    return supposed, _untimely(sides, _on_a_circle(likely, lacking), certain)
 
 
 def _all_who_may_have_it(side: Side) -> Mapping[Key, frozenset[NodeId]]:
@@ -328,28 +350,32 @@ def _with(certain: _Bindings, lacking: Iterable[_Lack]) -> _Bindings:
 
 def _on_a_circle(bindings: _Bindings, lacking: Iterable[_Lack]) -> list[_Lack]:
     """Who lacks something that is also known to come before what it got."""
-    before = {first: bindings.all_before(first) for first in {first for _, first, _ in lacking}}
-    return [lack for lack in lacking if lack[2] in before[lack[1]]]
+    return [lack for lack in lacking if bindings.is_before(lack[2], lack[1])]
 
 
-def _of_one_side(
-    sides: Sequence[Side], certain: _Bindings, lacking: Sequence[_Lack]
-) -> list[_Lack]:
+def _of_one_side(sides: Sequence[Side], certain: _Bindings, lacking: _Lacks) -> list[_Lack]:
     """What sides lack contradicts what others lack: the one that is in the way of most was late.
 
     If it cannot be told which, it is the hub, to which the region would have had to climb if it
     had known that both are concerned.
     """
     found = _on_a_circle(_with(certain, lacking), lacking)
-    found = [lack for lack in found if not _is_timely(sides[lack[0]], lack[2], certain)] or found
+    found = _untimely(sides, found, certain) or found
 
     def remaining(number: int) -> int:
         others = [lack for lack in lacking if lack[0] != number]
-        return len(_on_a_circle(_with(certain, others), others))
+        return sum(lacking[lack] for lack in _on_a_circle(_with(certain, others), others))
 
     numbers = sorted({number for number, _, _ in found}, key=lambda n: not sides[n].decides)
     number = min(numbers, key=remaining, default=None)
     return [lack for lack in found if lack[0] == number]
+
+
+def _untimely(sides: Sequence[Side], lacks: list[_Lack], certain: _Bindings) -> list[_Lack]:
+    """Those of which it cannot be shown that somebody had asked in time."""
+    each = dict.fromkeys((number, key) for number, _, key in lacks)
+    timely = {(number, key) for number, key in each if _is_timely(sides[number], key, certain)}
+    return [lack for lack in lacks if (lack[0], lack[2]) not in timely]
 
 
 def _is_timely(side: Side, key: Key, certain: _Bindings) -> bool:
@@ -360,8 +386,11 @@ def _is_timely(side: Side, key: Key, certain: _Bindings) -> bool:
     """
     if key in side.asked_in_time:
         return True
-    wanted_by = side.subscriptions.get(key, frozenset())
-    before = certain.all_before(key).intersection(side.got, side.settled)
+    wanted_by = side.subscriptions.get(key)
+    if not wanted_by:
+        return False
+    had = set(side.got).intersection(side.settled)
+    before = (first for first in had if certain.is_before(first, key))
     earlier = (side.subscriptions.get(first, frozenset()) for first in before)
     return any(names and names <= wanted_by for names in earlier)
 

@@ -39,7 +39,6 @@ def side(
     settled: str = "",
     had: str = "",
     decides: bool = False,
-    may_have: dict[str, str] | None = None,
     **wanted: str,
 ) -> Side:
     """A side with a subscriber for each of `wanted`."""
@@ -53,7 +52,6 @@ def side(
         had=keys(had),
         decides=decides,
         subscribers=by_publication(wanted),
-        may_have=by_publication(may_have or {}),
     )
 
 
@@ -258,14 +256,16 @@ def test_of_two_that_may_be_late_it_is_not_who_asked_before_anything_was_publish
 
 
 def test_what_somebody_may_have_got_is_given_in_that_order() -> None:
-    ahead = side(settled="q1 p1", gave="p1", got="q1", may_have={"s": "q1"}, s="p1")
+    ahead = side(settled="q1 p1", gave="p1", got="q1", s="p1")
+    ahead.may_have = by_publication({"s": "q1"})
     behind = side(lacks="p1 q1", t="p1 q1")
 
     assert " ".join(merged("p1 q1", ahead, behind)) == "q1 p1"
 
 
 def test_who_cannot_have_asked_in_time_is_passed_by_for_somebody_who_may_have_got_it() -> None:
-    ahead = side(settled="p1 q1", gave="p1 q1", decides=True, may_have={"s": "p1"}, s="q1")
+    ahead = side(settled="p1 q1", gave="p1 q1", decides=True, s="q1")
+    ahead.may_have = by_publication({"s": "p1"})
     late = side(got="q1", lacks="p1", t="p1 q1")
     timely = attrs.evolve(late, asked_in_time=keys("p1"))
 
@@ -275,7 +275,8 @@ def test_who_cannot_have_asked_in_time_is_passed_by_for_somebody_who_may_have_go
 
 def test_who_may_have_got_it_does_not_count_against_those_who_did() -> None:
     ahead = side(got="q1 p1", s="p1 q1")
-    perhaps = side(settled="p1 q1", gave="p1", got="q1", may_have={"t": "p1"}, t="q1")
+    perhaps = side(settled="p1 q1", gave="p1", got="q1", t="q1")
+    perhaps.may_have = by_publication({"t": "p1"})
     behind = side(got="q1", lacks="p1", u="p1 q1")
 
     result = merge(keys("p1 q1"), [ahead, perhaps, behind])
