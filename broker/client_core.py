@@ -605,10 +605,13 @@ class ClientCore:
     def _on_sent_away(self, sent: Summon) -> None:
         """Who was to be the hub knows that somebody else is, and of whom else to think."""
         known = self._known_neighbourhood()
-        if self._orphaned_by is not None:
+        if self._orphaned_by is not None and not known.has_failed(self._life_of_broker):
             self.broker, self._session = attrs.astuple(self._orphaned_by)
             self._orphaned_by = None
         known.add_all(sent.links)
+        own = known.link_of(self.node)
+        if own is not None and own.parent == self.broker:
+            self._orphaned_by = None  # the hub had taken it in, and has failed since
         for life in sent.failed:
             known.bury(life)
         self._find_hub()

@@ -88,6 +88,7 @@ def test_every_seed_keeps_every_guarantee(ordering: str, delta: int) -> None:
         (6308449, 2, 4, 2),
         (170069753, 2, 4, 2),
         (5318065, 2, 4, 2),
+        (400031036, 2, 4, 2),
     ],
 )
 def test_schedules_that_once_went_wrong(
