@@ -24,7 +24,7 @@ from broker.messages import Flag, NodeKind, Publish, Settled
 from broker.neighbours import GONE, NOWHERE, UP, Above, Arrival, Below, Neighbour, Route
 from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
-from broker.ticks import LONG_AGO, tick_at
+from broker.ticks import tick_at
 from faulttol.merging import Key, Merge, Side, merge
 from faulttol.neighbourhood import Life
 from routing.ids import NodeId, SubscriptionId
@@ -289,10 +289,10 @@ class Reunion:
 
         def bounds(name: SubscriptionId) -> tuple[float, float]:
             tick = confirmed_at([name])[0] if orphan is None else asked_at.get(name, 0)
-            if not tick:
-                return math.inf, math.inf
-            if orphan is None or tick == LONG_AGO:
-                return tick, tick
+            if orphan is None:
+                return (tick, tick) if tick else (math.inf, math.inf)
+            if not tick:  # it may have been confirmed when the orphan had told that it was not
+                return orphan.welcomed_at, math.inf
             return orphan.at_earliest(tick), orphan.at_latest(tick)
 
         return bounds

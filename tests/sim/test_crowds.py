@@ -5,7 +5,7 @@ import pytest
 from tests.sim.crowds import crowded_run
 
 
-@pytest.mark.parametrize("seed", [9526])
+@pytest.mark.parametrize("seed", [9526, 36316, 1018933])
 def test_crowds_that_once_went_wrong(seed: int) -> None:
     assert crowded_run(seed) == []
 
