@@ -469,10 +469,11 @@ class Interests:
     def claims_above(self, contents: Iterable[Content]) -> tuple[list[Advertise], list[Subscribe]]:
         """What lies on this side of the parent: for a hub that takes the place of the parent.
 
-        It has to know who on this side has these contents, which may come from this side only.
+        It has to know who on this side has these contents, which may come from this side only; from
+        now on all of them count as told above.
         """
         pending = self._comes_again | self._requests.pending_at(UP)
-        for name in chain.from_iterable(map(self.subscriptions.index.match, contents)):
+        for name in set(chain.from_iterable(map(self.subscriptions.index.match, contents))):
             entry = self.subscriptions.get(name)
             if entry is not None and entry.hop != UP:
                 self._forwarded[name][UP] = None

@@ -129,6 +129,8 @@ class _Bindings:
     def add_unless_contradicted(self, pairs: Iterable[_Pair]) -> bool:
         """Add what nothing speaks against; returns whether anything was added."""
         news = [(first, then) for first, then in pairs if first not in self.before[then]]
+        if not news:
+            return False
         together = _Bindings(self.before)
         for pair in news:
             together.add(*pair)
@@ -208,12 +210,13 @@ def _bind(
     bindings = _Bindings(dict.fromkeys(keys, ()))
     lacking: Counter[_Lack] = Counter()
     # On one side all have the same, in the order in which it comes there: what counts are others.
-    wanted_by_others = _of_others([_wanted_by_each(side) for side in sides])
-    waiting_others = _of_others([*map(_wanted_by_who_waits, sides, lacks)])
-    for number, side in enumerate(sides):
-        _bind_got(side, waiting_others[number], bindings)
+    all_views = [_views(side) for side in sides]
+    wanted_by_others = _of_others([*map(_wanted, all_views)])
+    waiting_others = _of_others([*map(_wanted_by_who_waits, all_views, lacks)])
+    for number, (side, views) in enumerate(zip(sides, all_views, strict=True)):
+        _bind_got(side, views, waiting_others[number], bindings)
         lacking.update(
-            (number, *pair) for pair in _lack(side, lacks[number], wanted_by_others[number])
+            (number, *pair) for pair in _lack(side, views, lacks[number], wanted_by_others[number])
         )
         if side.decides:
             for first, then in pairwise(side.gave):
@@ -228,13 +231,17 @@ _Wanted = Collection[frozenset[Key]]
 """What the one subscriber wants, what another does; in an order, lest one seed have two ends."""
 
 
-def _wanted_by_each(side: Side) -> _Wanted:
+_Views = Collection[tuple[frozenset[Key], Sequence[Key]]]
+"""What a subscriber wants, and the order in which it has of it what has been settled."""
+
+
+def _wanted(views: _Views) -> _Wanted:
     """What the subscribers of a side want; of those that want the same, one."""
-    return dict.fromkeys(wanted for wanted, _ in _views(side))
+    return dict.fromkeys(wanted for wanted, _ in views)
 
 
-def _views(side: Side) -> Collection[tuple[frozenset[Key], Sequence[Key]]]:
-    """What its subscribers want, and the order in which they have it; of those alike, one."""
+def _views(side: Side) -> _Views:
+    """What the subscribers of a side want, and have in which order; of those alike, one."""
     wanted: dict[NodeId, set[Key]] = {}
     for key, subscribers in side.subscribers.items():
         for subscriber in subscribers:
@@ -246,9 +253,9 @@ def _views(side: Side) -> Collection[tuple[frozenset[Key], Sequence[Key]]]:
     )
 
 
-def _wanted_by_who_waits(side: Side, lacked: Collection[Key]) -> _Wanted:
+def _wanted_by_who_waits(views: _Views, lacked: Collection[Key]) -> _Wanted:
     """The same of those whom anything is missing."""
-    return dict.fromkeys(keys for keys in _wanted_by_each(side) if not keys.isdisjoint(lacked))
+    return dict.fromkeys(keys for keys in _wanted(views) if not keys.isdisjoint(lacked))
 
 
 def _suppose(
@@ -289,7 +296,9 @@ def _may_have_been_seen(
     sides: Sequence[Side], lacks: Sequence[Sequence[Key]]
 ) -> Mapping[_Pair, None]:
     """Whoever is gone may have got what a side got, and as it got that, which nobody else tells."""
-    waiting = dict.fromkeys(chain.from_iterable(map(_wanted_by_who_waits, sides, lacks)))
+    waiting = dict.fromkeys(
+        chain.from_iterable(map(_wanted_by_who_waits, map(_views, sides), lacks))
+    )
     return {
         pair: None
         for side in sides
@@ -306,9 +315,9 @@ def _of_others(by_side: Sequence[_Wanted]) -> list[_Wanted]:
     ]
 
 
-def _bind_got(side: Side, waiting_others: _Wanted, bindings: _Bindings) -> None:
+def _bind_got(side: Side, views: _Views, waiting_others: _Wanted, bindings: _Bindings) -> None:
     """What one subscriber has got in order, another who waits for anything gets in that order."""
-    for wanted, in_order in _views(side) or [(frozenset[Key](), side.settled)]:
+    for wanted, in_order in views or [(frozenset[Key](), side.settled)]:
         got = [key for key in side.got if key in wanted or key in side.concern_all]
         awaited = [key for key in side.gave if key in side.awaits and key in wanted]
         for by_another in waiting_others:
@@ -322,11 +331,11 @@ def _bind_got(side: Side, waiting_others: _Wanted, bindings: _Bindings) -> None:
 
 
 def _lack(
-    side: Side, lacks: Sequence[Key], wanted_by_others: Iterable[frozenset[Key]]
+    side: Side, views: _Views, lacks: Sequence[Key], wanted_by_others: Iterable[frozenset[Key]]
 ) -> list[tuple[Key, Key]]:
     """What a subscriber wants and has not got comes after what it has."""
     lacking = []
-    for wanted, in_order in _views(side):
+    for wanted, in_order in views:
         had = [
             [key for key in side.got if key in wanted or key in side.concern_all],
             [key for key in in_order if key in wanted],
