@@ -87,8 +87,10 @@ class Client:
 class Conversation:
     """An overlay whose links all take a millisecond, and in which nothing is left to chance."""
 
-    def __init__(self, *, limits: Limits = SIMULATED_LIMITS, **settings: Any) -> None:
-        self.world = World(
+    def __init__(
+        self, *, limits: Limits = SIMULATED_LIMITS, world: World | None = None, **settings: Any
+    ) -> None:
+        self.world = world or World(
             0, limits=limits, delay_s=(LINK_DELAY_S, LINK_DELAY_S), jitter=0.0, is_traced=True
         )
         self._settings = settings

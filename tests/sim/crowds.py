@@ -29,24 +29,23 @@ class _Delays(Random):
         return super().uniform(a, b)
 
 
-class _Crowd(Conversation):
-    def __init__(self, seed: int, *, delta: int) -> None:
-        super().__init__(delta=delta)
-        self.world = World(
-            seed,
-            limits=SIMULATED_LIMITS,
-            delay_s=(FASTEST_S, SLOWEST_S),
-            jitter=0.3,
-            is_traced=False,
-        )
-        self.world.random = _Delays(seed)
+def _world(seed: int) -> World:
+    world = World(
+        seed,
+        limits=SIMULATED_LIMITS,
+        delay_s=(FASTEST_S, SLOWEST_S),
+        jitter=0.3,
+        is_traced=False,
+    )
+    world.random = _Delays(seed)
+    return world
 
 
 def crowded_run(seed: int) -> list[str]:
     """What is wrong at the end of this run."""
     random = Random(seed)
     delta = random.choice((1, 2, 2, 2, 3))
-    overlay = _Crowd(seed, delta=delta)
+    overlay = Conversation(world=_world(seed), delta=delta)
     names = [f"b{number}" for number in range(random.randint(3, 7))]
     likes_chains = random.random()
     overlay.brokers(
