@@ -6,7 +6,7 @@ greetings, how nodes join and leave, and its sense of time. What it routes is el
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -1404,13 +1404,9 @@ class BrokerCore:
         """Once per heartbeat: greet the living, look for the dead and the stuck."""
         limits = self.limits
         self._ticked_at = self.now
-        strangers = []
-        for link in list(self._links.values()):
+        for link in self._open_links():
             silent = self.now - link.heard_at
-            if link.state is LinkState.AWAITING_HELLO:
-                if not link.has_greeted:
-                    strangers.append(link)
-            elif silent > limits.heartbeat_timeout_s:
+            if link.state is not LinkState.AWAITING_HELLO and silent > limits.heartbeat_timeout_s:
                 self._on_silence(link, f"silent for {silent:.1f} s")
         for child in self.neighbours.children():
             if child.link is None:
@@ -1418,10 +1414,7 @@ class BrokerCore:
         self._look_elsewhere()
         self.moving.on_tick()
         self.reforming.review()
-        for link in strangers[: limits.timeouts_per_tick]:
-            if self.now - link.opened_at > limits.greeting_timeout_s and self.is_ready:
-                reason = f"no greeting within {limits.greeting_timeout_s:g} s"
-                self._close(link, GoodbyeCode.TIMEOUT, reason)
+        self._hang_up_on_the_silent()
         # Also those who have greeted and wait for an answer, lest they take this broker for failed.
         alive = tuple(
             link.link
@@ -1440,9 +1433,30 @@ class BrokerCore:
                     self._clients_isolated += 1
                     self.drop(neighbour, reason_to_isolate)
 
+    def _open_links(self) -> Iterator[_Link]:
+        """Every connection that is still open when its turn comes, as one may end with another."""
+        for link in list(self._links.values()):
+            if link.link in self._links:
+                yield link
+
+    def _hang_up_on_the_silent(self) -> None:
+        """Who does not say who it is in good time has nothing to say, and there may be many."""
+        if not self.is_ready:
+            return
+        timeout_s = self.limits.greeting_timeout_s
+        silent = [
+            link
+            for link in self._links.values()
+            if link.state is LinkState.AWAITING_HELLO
+            and not link.has_greeted
+            and self.now - link.opened_at > timeout_s
+        ]
+        for link in silent[: self.limits.timeouts_per_tick]:
+            self._close(link, GoodbyeCode.TIMEOUT, f"no greeting within {timeout_s:g} s")
+
     def _look_elsewhere(self) -> None:
         """Do not wait for ever for a place at a broker that may wait for one itself."""
-        for link in list(self._links.values()):
+        for link in self._open_links():
             waits = link.state is LinkState.AWAITING_WELCOME and self.neighbours.parent is None
             long = self.now - link.opened_at > self.limits.greeting_timeout_s
             if waits and long and len(self._candidates) > 1:
