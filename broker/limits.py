@@ -91,7 +91,8 @@ class Limits:
     move_pause_s: float = 1.0
     """Until it is tried again."""
     known_at_once: int = 200
-    """Advertisements, and subscriptions, that one message names to a parent; names may be long."""
+    """Advertisements, and subscriptions, that one message names to a parent, or operations to a
+    taker; names may be long."""
     move_portion: int = 500
     """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
     progress_delay_s: float = 0.02

@@ -297,6 +297,8 @@ class Adopt:
     stable: tuple[PublicationId, ...]
     """Publications of which those behind it may not have heard yet that they are stable; the first
     child of a move tells it for all."""
+    asked: tuple[OperationId, ...]
+    """What the child has not confirmed, and the parent is going to ask the one that takes it."""
     advertisements: int
     subscriptions: int
     told: int

@@ -29,7 +29,8 @@ tell (it is *parked*), and waits until what is in has come to its end.
    was lost: the counters of both streams go on as they were.
 
 Operations under way are not waited for. Those that the child has not confirmed, the giver asks of
-the taker; those that the giver has not confirmed, the child sends again to the taker.
+the taker, which may be busy with them itself and from then on confirms them for both; those that
+the giver has not confirmed, the child sends again to the taker.
 
 If anything goes wrong before the giver has sent `Adopt`, or if it takes too long, the giver gives
 up and lets in what is parked. After that the taker alone knows. If the taker fails, nothing has
@@ -41,7 +42,7 @@ say so (`redirects`).
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -371,8 +372,10 @@ class Moving:
         What the child need not know any more the taker may have to know itself, so that it cannot
         be asked to pass that on.
         """
-        taken_back = self._core.requests.taken_back_from(child)
-        return not (child.sent.keep() or child.received.keep() or taken_back)
+        core = self._core
+        taken_back = core.requests.taken_back_from(child)
+        too_many = len(core.requests.unconfirmed_by(child)) > core.limits.known_at_once
+        return not (child.sent.keep() or child.received.keep() or taken_back or too_many)
 
     @property
     def _has_settled_all(self) -> bool:
@@ -400,6 +403,7 @@ class Moving:
                 sent=child.sent.count,
                 links=core.neighbourhood.behind(child.node),
                 stable=stable,
+                asked=tuple(core.requests.unconfirmed_by(child)),
                 advertisements=len(advertisements),
                 subscriptions=len(subscriptions),
                 told=len(told),
@@ -442,9 +446,10 @@ class Moving:
                 core.outbox.send(child.link, Moved(link=link))
             core.give_away(child, taker)
             core.interests.hand_over(child, taker)
-        core.requests.hand_over(
+        asked = core.requests.hand_over(
             moved, taker, lambda request: self._targets(taker, request), core.now
         )
+        self._forget_confirmations(taker, asked)
         self._say_resume(move)
         core.reforming.tell_neighbourhood(None)
         names = ", ".join(child.node for child in moved)
@@ -452,6 +457,16 @@ class Moving:
         self.completed += len(moved)
         self._let_in()
         core.reforming.review()
+
+    def _forget_confirmations(self, taker: Below, asked: Collection[OperationId]) -> None:
+        """What is parked of these the taker has said without those who are behind it now."""
+        self._parked = [
+            (link, message)
+            for link, message in self._parked
+            if link != taker.link
+            or not isinstance(message, Confirm)
+            or message.operation not in asked
+        ]
 
     def _targets(self, taker: Below, request: Operation) -> list[NodeId]:
         return [] if self._core.interests.is_void(request, taker) else [taker.hop]
@@ -568,10 +583,12 @@ class Moving:
             subscribes[header.subscriptions :],
             core.now,
         )
-        # What this broker has asked of the parent, the parent has asked of the child.
+        # What this broker has asked of the parent, the parent has asked of the child. And what the
+        # parent has asked of both, it is going to ask this broker again, for the child.
         core.requests.ask_too(
             core.neighbours.parent, lambda r: core.interests.targets_among([Orphan(child)], r)
         )
+        core.requests.wait_for(child, header.asked)
         core.outbox.log(Level.INFO, "taken over", peer=child.node)
         if core.standby:  # those before it in the line have failed, too
             core.become_active()

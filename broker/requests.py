@@ -108,8 +108,8 @@ class Requests:
         gone: Neighbour,
         targets: Callable[[Operation], Iterable[NodeId]],
         now: float,
-    ) -> None:
-        """A neighbour has failed and others are in its place: they are asked instead."""
+    ) -> set[OperationId]:
+        """A neighbour is gone and others are in its place: of what they are asked instead."""
         to_send, done = self._operations.redirect(gone.hop, targets)
         for hop, request in to_send:
             neighbour = self._neighbours.get(hop)
@@ -117,6 +117,7 @@ class Requests:
             self._send_in_turn(neighbour, self._as_of_now(hop, request) or request)
         for pending in done:
             self._finish(pending, now)
+        return {request.operation for _, request in to_send}
 
     def hand_over(
         self,
@@ -124,14 +125,16 @@ class Requests:
         taker: Neighbour,
         targets: Callable[[Operation], Iterable[NodeId]],
         now: float,
-    ) -> None:
-        """Children are behind another one from now on, by which they ask again what they asked."""
+    ) -> set[OperationId]:
+        """Children are behind another one from now on, by which they ask again what they asked.
+
+        Returns of what the taker is asked now, perhaps not for the first time.
+        """
         moved = [child.hop for child in children]
         for hop in (taker.hop, *moved):
             for pending in self._operations.excuse(hop, moved):
                 self._finish(pending, now)
-        for child in children:
-            self.redirect(child, targets, now)
+        return set().union(*(self.redirect(child, targets, now) for child in children))
 
     def ask_too(
         self, asked: Neighbour | None, targets: Callable[[Operation], Iterable[NodeId]]
@@ -139,6 +142,14 @@ class Requests:
         """Ask others, too, what a neighbour has been asked; they are absent, and will be told."""
         if asked is not None:
             self._operations.ask_too(asked.hop, targets)
+
+    def wait_for(self, newcomer: Neighbour, operations: Iterable[OperationId]) -> None:
+        """Ask somebody too, of these what is under way here; it is absent, and will be told."""
+        self._operations.wait_for(newcomer.hop, operations)
+
+    def unconfirmed_by(self, neighbour: Neighbour) -> list[OperationId]:
+        """What it has been asked and has not confirmed."""
+        return [request.operation for request in self._operations.unconfirmed_by(neighbour.hop)]
 
     def forget(self, neighbour: Neighbour, now: float) -> None:
         """A neighbour is gone for good: nobody waits for it."""

@@ -103,6 +103,13 @@ class Operations(Generic[Request]):
             if request is not None:
                 pending.missing |= dict.fromkeys(targets(request), request)
 
+    def wait_for(self, neighbour: NodeId, operations: Iterable[OperationId]) -> None:
+        """Wait for one more, wherever any of these is under way; it is asked as the others are."""
+        for operation in operations:
+            pending = self._pending.get(operation)
+            if pending is not None:
+                pending.missing.setdefault(neighbour, next(iter(pending.missing.values())))
+
     def redirect(
         self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]
     ) -> tuple[list[tuple[NodeId, Request]], list[Pending[Request]]]:

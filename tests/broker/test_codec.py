@@ -61,6 +61,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     tuple[str, ...]: st.lists(texts, max_size=40).map(tuple),
     tuple[NodeId, ...]: st.lists(names, max_size=5).map(tuple),
     tuple[Place, ...]: st.lists(st.builds(Place, names, counts), max_size=40).map(tuple),
+    tuple[OperationId, ...]: st.lists(texts, max_size=40).map(tuple),
     tuple[AdvertisementId, ...]: st.lists(texts, max_size=40).map(tuple),
     tuple[SubscriptionId, ...]: st.lists(texts, max_size=40).map(tuple),
 }

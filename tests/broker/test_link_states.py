@@ -144,6 +144,7 @@ SAMPLES: tuple[Message, ...] = (
         sent=0,
         links=(),
         stable=(),
+        asked=(),
         advertisements=0,
         subscriptions=0,
         told=0,

@@ -176,6 +176,35 @@ def _ask_for_more(client: Client) -> None:
     client.advertises("x > 100")
 
 
+@pytest.mark.parametrize("wants_at_taker", [True, False])
+def test_what_the_taker_confirms_for_itself_is_not_confirmed_for_who_is_moved(
+    *, wants_at_taker: bool
+) -> None:
+    """R knows of the subscriber behind c only when c has confirmed the advertisement.
+
+    What t has confirmed of it comes to r when that lets nothing in, behind the subscription of a
+    client of t; or it comes when t has taken c over.
+    """
+    for half_ms in range(12):
+        overlay = Conversation()
+        overlay.brokers("r", t="r", t1="t", t2="t1", c="r", d="c", e="d", f="e")
+        publisher, subscriber = overlay.client("p", at="r"), overlay.client("s", at="f")
+        subscriber.subscribes("TRUE")
+        if wants_at_taker:
+            overlay.client("u", at="t").subscribes("TRUE")
+        overlay.settle()
+        publisher.advertises("TRUE")
+        overlay.settle(half_ms / 2 * MS)
+        assert overlay.world.move(NodeId("r"), NodeId("t"), NodeId("c"))
+        while not publisher.answered:
+            overlay.settle(MS / 2)
+        publisher.publishes(x=1)
+        overlay.settle(5)
+
+        assert overlay.parent_of("c") == "t"
+        assert subscriber.received == ["p:1"]
+
+
 def test_while_others_are_slow_nothing_is_moved_and_everything_flows_again() -> None:
     scene = Scene()
     scene.overlay.freezes("s-a")
