@@ -500,8 +500,10 @@ class Moving:
         """The parent has done what it could."""
         if self._pause is not None and self._pause[0] == resume.move:
             self.end_pause()
-            for node in list(self._expected):
-                self._make_known(node)
+            if self._expected:
+                for node in list(self._expected):
+                    self._make_known(node)
+                self._core.reforming.tell_neighbourhood(self._core.neighbours.parent)
 
     def end_pause(self) -> None:
         """Take nobody over any more, until the parent asks again."""
@@ -659,6 +661,7 @@ class Moving:
         self._prepared = None
         core.hang_up(parent, GoodbyeCode.LEFT, "moved")
         core.become_child_of(link)
+        core.reforming.tell_neighbourhood(parent)
         core.dial_parent(link.parent_address)
 
     @property

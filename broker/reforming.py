@@ -120,6 +120,8 @@ class Reforming:
         """Whose place this broker has taken as the hub; their incarnations."""
         self._sent_away: dict[NodeId, int] = {}
         """Who took this broker for the hub and has been told that it is not; their incarnations."""
+        self._referred: dict[NodeId, Life] = {}
+        """Clients that have been told who is above their broker, and which one that was."""
         self.reformed = 0
         self.circles = 0
 
@@ -368,6 +370,9 @@ class Reforming:
         core = self._core
         if hello.kind is NodeKind.CLIENT:
             unknown = [life for life in hello.failed if not core.neighbourhood.has_failed(life)]
+            broker = Life(NodeId(hello.peer), hello.peer_incarnation)
+            if broker in unknown and self._refers(link, hello, broker):
+                return True
             for life in unknown:
                 self._visit(life)
             if self._is_visiting(unknown):
@@ -378,6 +383,23 @@ class Reforming:
                 self.suspect(life, f"so says {hello.node}")
             self.review()
         return False
+
+    def _refers(self, link: LinkId, hello: Hello, broker: Life) -> bool:
+        """Whether a client says that its broker has failed, and does not know who is above that.
+
+        It is told so at once. Whether its broker lives is seen there: the hub may see it before
+        this broker, and does not wait for its clients as long as it takes to see it here as well.
+        It is told once; if it comes again all the same, what it says is looked into.
+        """
+        known = self._core.neighbourhood
+        region = known.failed_region(broker.node, doubted=hello.failed)
+        hub = known.hub(region)
+        if hub in (None, self._core.node) or self._referred.get(hello.node) == broker:
+            return False
+        self._referred[hello.node] = broker
+        self.tell_who_failed(link, region)
+        self._core.say_farewell(link, GoodbyeCode.ELSEWHERE, f"{hub} is above {broker.node}")
+        return True
 
     def receive_orphan(self, link: LinkId, hello: Hello) -> Below | None:
         """Take in an orphan, if it is one of ours."""
@@ -393,6 +415,7 @@ class Reforming:
         )
         gap.orphans[hello.node] = Orphan(neighbour, welcomed_at=next(self._core.neighbours.clock))
         self._sent_away.pop(hello.node, None)
+        self._referred.pop(hello.node, None)
         return neighbour
 
     def postpones(self, link: LinkId, hello: Hello) -> bool:

@@ -260,20 +260,27 @@ class Neighbourhood:
 
     def is_buried(self, node: NodeId) -> bool:
         """Whether the newest incarnation of the node that is known here has failed."""
-        place = self.place_of(node)
-        return place is not None and self._buried.get(node, 0) >= place.incarnation
+        return self._is_newest(Life(node, self._buried.get(node, 0)))
+
+    def _is_newest(self, life: Life) -> bool:
+        place = self.place_of(life.node)
+        return place is not None and life.incarnation >= place.incarnation
 
     def _is_open(self, node: NodeId) -> bool:
         return self.is_buried(node) and node not in self._closed
 
-    def failed_region(self, node: NodeId) -> list[NodeId]:
-        """The nodes that have failed and hang together with this one, itself first."""
+    def failed_region(self, node: NodeId, *, doubted: Iterable[Life] = ()) -> list[NodeId]:
+        """The nodes that have failed and hang together with this one, itself first.
+
+        And those of whom somebody says so, without anybody taking note of it.
+        """
+        said = {life.node for life in doubted if self._is_newest(life)}
         region = [node]
         for member in region:
             region.extend(
                 neighbour
                 for neighbour in self._adjacent.get(member, ())
-                if neighbour not in region and self.is_buried(neighbour)
+                if neighbour not in region and (neighbour in said or self.is_buried(neighbour))
             )
         return region
 

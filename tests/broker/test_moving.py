@@ -111,6 +111,35 @@ def test_a_move_in_the_middle_of_the_traffic_is_not_noticed(ordering: str) -> No
     assert scene.troubles() == []
 
 
+def test_who_is_below_hears_of_the_move_even_if_nobody_tells_anything_else_that_is_new() -> None:
+    """Or it would look for a hub where there is none, should what was moved fail."""
+    overlay = Conversation()
+    overlay.brokers("p", t="p", c="p")
+    clients = [overlay.client(f"at-{name}", at=name) for name in ("t", "c")]
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId("c"))
+    overlay.settle()
+
+    known = [client.core.neighbourhood for client in clients]
+    assert [told and told.parent_of(NodeId("c")) for told in known] == ["t", "t"]
+
+
+def test_a_client_that_takes_somebody_else_for_the_hub_is_told_before_anything_is_looked_into() -> (
+    None
+):
+    """From r it has not heard that a is further away now, and a would wait for an answer of r."""
+    overlay = Conversation()
+    overlay.brokers("r", a="r", m="r")
+    client = overlay.client("client", at="r")
+    assert overlay.world.move(NodeId("r"), NodeId("m"), NodeId("a"))
+    overlay.settle()
+    limits = overlay.world.limits
+    overlay.freezes("r")
+    overlay.settle(limits.heartbeat_timeout_s + limits.heartbeat_interval_s + 1)
+
+    assert client.core.broker == "m"
+    assert not client.core.has_lost_session
+
+
 def test_a_greeting_that_was_left_behind_is_not_the_child_that_is_moved() -> None:
     """It had asked the taker as well where to join, and had joined before that answered."""
     scene = Scene()

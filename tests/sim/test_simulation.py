@@ -167,6 +167,25 @@ def test_schedules_with_freezes_that_once_went_wrong(seed: int, delta: int) -> N
     assert simulate(seed, delta=delta, workload=workload).failures == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "delta"),
+    [
+        (467003448, 1),
+        (467005256, 1),
+        (466002741, 2),
+        (466002808, 2),
+        (466005356, 2),
+        (466010573, 2),
+        (466012987, 2),
+    ],
+)
+def test_schedules_with_moves_and_freezes_that_once_went_wrong(seed: int, delta: int) -> None:
+    some = 3 - delta
+    workload = Workload(crashes=2 * delta, recoveries=delta, freezes=1, moves=some, standbys=some)
+
+    assert simulate(seed, delta=delta, workload=workload).failures == []
+
+
 def test_a_broker_may_freeze_at_any_moment() -> None:
     workload = Workload(freezes=2)
     for seed in range(20):
