@@ -598,7 +598,7 @@ class ClientCore:
         self._known_neighbourhood().add(link)
         self.broker, self._session = link.parent, link.parent_incarnation
         self._address = link.parent_address
-        self._moves = link.moves
+        self._moves = max(self._moves, link.moves)
         self._prepared, self._is_visiting = None, False
         self._hub = None
 
@@ -827,6 +827,8 @@ class ClientCore:
             case Prepare():
                 if self._has_joined:
                     self._prepared = message.link
+                    # Others may take it to be there from now on: where it goes next is newer.
+                    self._moves = max(self._moves, message.link.moves)
                 self._send(Prepared(move=message.move, accepts=self._has_joined))
             case Moved():
                 self._on_moved(message.link)

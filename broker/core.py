@@ -1001,6 +1001,10 @@ class BrokerCore:
             standby=self.standby,
         )
 
+    def expect_move(self, own: TopologyLink) -> None:
+        """Others may take this broker to be there from now on: where it goes next is newer."""
+        self._moves = max(self._moves, own.moves)
+
     def take_over_if_first(self) -> None:
         """The broker that this one stood by for has failed: it is its turn, if nobody is before."""
         own = self.neighbourhood.link_of(self.node)
@@ -1362,7 +1366,7 @@ class BrokerCore:
         parent = self.neighbours.parent
         assert parent is not None
         parent.node, parent.incarnation = own.parent, own.parent_incarnation
-        self._moves = max(self._moves, own.moves)
+        self.expect_move(own)
         self._join = own.parent_address
 
     def take_into_tree(self, orphan: Below) -> None:

@@ -647,6 +647,7 @@ class Moving:
         accepts = self._core.is_ready
         if accepts:
             self._prepared = (prepare.link, Life(source.node, source.incarnation))
+            self._core.expect_move(prepare.link)
         self._core.outbox.send(source.link, Prepared(move=prepare.move, accepts=accepts))
 
     def on_moved(self, moved: Moved) -> None:
