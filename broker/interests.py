@@ -290,12 +290,17 @@ class Interests:
                 self._requests.pass_on(operation, None, [(source, back)], now)
 
     def _advertise_onwards(self, operation: OperationId, entry: Advertisement) -> Advertise:
+        return self._advertise_by(entry, self._path_onwards(entry), operation)
+
+    def _advertise_by(
+        self, entry: Advertisement, path: tuple[NodeId, ...], operation: OperationId = NO_OPERATION
+    ) -> Advertise:
         return Advertise(
             operation=operation,
             advertisement=entry.id,
             client=entry.client,
             filter=entry.filter.sql,
-            path=self._path_onwards(entry),
+            path=path,
         )
 
     # --- subscriptions ----------------------------------------------------------------------
@@ -537,18 +542,14 @@ class Interests:
     def _adopt_advertisement(
         self, orphan: Orphan, advertise: Advertise, adoption: "Adoption"
     ) -> None:
-        if advertise.operation != NO_OPERATION:
-            self._comes_again[advertise.advertisement] = advertise.operation
+        self._note_unfinished(advertise)
         adoption.advertisements.pop(advertise.advertisement, None)
         self._announce(advertise, orphan.neighbour.hop)
 
     def _adopt_subscription(
         self, orphan: Orphan, subscribe: Subscribe, adoption: "Adoption"
     ) -> None:
-        if subscribe.operation != NO_OPERATION:
-            self._comes_again[subscribe.subscription] = subscribe.operation
-            if _is_of_client(subscribe):
-                self._note_request(subscribe.subscription, subscribe.operation)
+        self._note_unfinished(subscribe)
         adoption.subscriptions.pop(subscribe.subscription, None)
         hop = orphan.neighbour.hop
         self._install(subscribe, hop)
@@ -669,31 +670,38 @@ class Interests:
 
     def claims_of(
         self, child: Below, taker: Below
-    ) -> tuple[list[Advertise], list[Subscribe], list[Subscribe]]:
-        """What lies behind a child, and what was told or drawn there: for the one that takes it."""
+    ) -> tuple[list[Advertise], list[Subscribe], list[Advertise | Subscribe]]:
+        """What lies behind a child, and what was told or drawn there: for the one that takes it.
+
+        What is still being installed has the operation by which that is done, as for a hub; and of
+        what was told, what the child has not confirmed has the one by which it was asked.
+        """
+        pending = self._requests.pending_at(child.hop)
+        unfinished = self._comes_again | self._requests.pending_for(child.hop)
         known = {name for name, hops in self._forwarded.items() if child.hop in hops}
         known.update(self._drawn_by(child))
-        told = [
+        told: list[Advertise | Subscribe] = [
+            self._advertise_by(entry, entry.path, pending[entry.id])
+            for entry in self.advertisements
+            if entry.id in pending and entry.hop != child.hop
+        ]
+        told += [
             # Whoever takes it knows by the path which of them are its own.
-            self._subscribe_by(entry, entry.path)
-            if entry.hop == taker.hop
-            else self._subscribe_onwards(NO_OPERATION, entry)
+            self._subscribe_by(
+                entry,
+                entry.path if entry.hop == taker.hop else self._path_onwards(entry),
+                pending.get(entry.id, NO_OPERATION),
+            )
             for entry in self.subscriptions
             if entry.id in known
         ]
         advertisements = [
-            Advertise(
-                operation=NO_OPERATION,
-                advertisement=entry.id,
-                client=entry.client,
-                filter=entry.filter.sql,
-                path=entry.path,
-            )
+            self._advertise_by(entry, entry.path, unfinished.get(entry.id, NO_OPERATION))
             for entry in self.advertisements
             if entry.hop == child.hop
         ]
         subscriptions = [
-            self._subscribe_by(entry, entry.path)
+            self._subscribe_by(entry, entry.path, unfinished.get(entry.id, NO_OPERATION))
             for entry in self.subscriptions
             if entry.hop == child.hop
         ]
@@ -773,37 +781,69 @@ class Interests:
     def take_over(
         self,
         child: Below,
-        advertisements: Sequence[Advertise],
-        subscriptions: Sequence[Subscribe],
-        told: Sequence[Subscribe],
+        handed: Sequence[Advertise | Subscribe],
+        advertised: int,
+        confirmed: Sequence[int],
         now: float,
     ) -> None:
-        """The parent hands over a child, and says what lies behind it and what it knows.
+        """The parent hands over a child, and says what lies behind it, and then what it knows.
 
-        All of it stays where it is everywhere else, so that nobody else is told of it.
+        First come so many advertisements, and then the subscriptions that were confirmed at these
+        ticks. All of it stays where it is everywhere else, so that nobody else is told of it.
         """
+        advertisements = handed[:advertised]
+        subscriptions = handed[advertised : advertised + len(confirmed)]
         for advertise in advertisements:
+            assert isinstance(advertise, Advertise)
+            self._note_unfinished(advertise)
             self._announce(advertise, child.hop)
-        for subscribe in subscriptions:
+        for subscribe, tick in zip(subscriptions, confirmed, strict=True):
+            assert isinstance(subscribe, Subscribe)
+            self._note_unfinished(subscribe)
             self._install(subscribe, child.hop)
+            self._lately_confirmed.pop(subscribe.subscription, None)
+            self._note_confirmed(subscribe.subscription, tick)
             forwarded = self._forwarded.setdefault(subscribe.subscription, {})
             forwarded.pop(child.hop, None)
             forwarded[UP] = None
-        for subscribe in told:
-            if subscribe.subscription not in self.subscriptions:
-                if subscribe.path[-1] == self._node:  # withdrawn, which the parent does not know
-                    if is_client(child):
-                        continue
-                    operation = self._requests.new_operation()
-                    back = Unsubscribe(operation=operation, subscription=subscribe.subscription)
-                    self._requests.pass_on(operation, None, [(child, back)], now)
-                    continue
-                self._install(subscribe, UP)
-            forwarded = self._forwarded.setdefault(subscribe.subscription, {})
-            if not is_client(child):
-                forwarded[child.hop] = None
+        for told in handed[advertised + len(confirmed) :]:
+            if isinstance(told, Subscribe):
+                self._note_told(child, told, now)
+            elif entry := self.advertisements.get(told.advertisement):
+                onwards = self._advertise_onwards(self._requests.new_operation(), entry)
+                self._requests.pass_on(onwards.operation, None, [(child, onwards)], now)
         self._neighbours.version += 1
-        self.draw_towards([a.advertisement for a in advertisements], now)
+        drawing = [entry.id for entry in self.advertisements if entry.hop == child.hop]
+        self.draw_towards(drawing, now)
+
+    def _note_told(self, child: Below, told: Subscribe, now: float) -> None:
+        """A child that has been taken over was told of a subscription, and may have heard of it."""
+        if told.subscription not in self.subscriptions:
+            if told.path[-1] == self._node:  # withdrawn, which the parent does not know
+                if not is_client(child):
+                    operation = self._requests.new_operation()
+                    back = Unsubscribe(operation=operation, subscription=told.subscription)
+                    self._requests.pass_on(operation, None, [(child, back)], now)
+                return
+            self._install(told, UP)
+        self._forwarded.setdefault(told.subscription, {})
+        entry = self.subscriptions.get(told.subscription)
+        assert entry is not None
+        if told.operation != NO_OPERATION:
+            self._forward(entry, child, now)
+        elif not is_client(child):
+            self._forwarded[entry.id][child.hop] = None
+
+    def _note_unfinished(self, claim: Advertise | Subscribe) -> None:
+        """What is being installed on behalf of a new neighbour will come again from there."""
+        if claim.operation == NO_OPERATION:
+            return
+        if isinstance(claim, Advertise):
+            self._comes_again[claim.advertisement] = claim.operation
+        else:
+            self._comes_again[claim.subscription] = claim.operation
+            if _is_of_client(claim):
+                self._note_request(claim.subscription, claim.operation)
 
     def _announce(self, advertise: Advertise, hop: NodeId) -> None:
         known = self.advertisements.get(advertise.advertisement)

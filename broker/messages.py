@@ -287,6 +287,8 @@ class Adopt:
     """
 
     move: int
+    now: int
+    """What the parent's clock shows."""
     link: TopologyLink
     received: int
     """Publications that the parent has received from the child, all of them stable."""
@@ -300,7 +302,8 @@ class Adopt:
     asked: tuple[OperationId, ...]
     """What the child has not confirmed, and the parent is going to ask the one that takes it."""
     advertisements: int
-    subscriptions: int
+    subscriptions: tuple[int, ...]
+    """When they were confirmed, as in `Attach`."""
     told: int
 
 

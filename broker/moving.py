@@ -19,8 +19,9 @@ tell (it is *parked*), and waits until what is in has come to its end.
 3. The giver waits until everything that it has exchanged with the children is stable: all who had
    to get it have it. Then the links to the children are empty, as if they had just joined, except
    for what the children have sent and the giver has not taken in: that they will send again.
-4. The giver tells the taker what lies behind each child and what the child knows (`Adopt`), and
-   what is stable, as those behind the child may not have heard that when it fails. The taker
+4. The giver tells the taker what lies behind each child, and since when, and what the child knows
+   (`Adopt`); what of that is not confirmed yet; and what is stable, as those behind the child may
+   not have heard that when it fails. From then on it confirms nothing to anybody. The taker
    holds nothing: all it ever sent up has been settled above, and it heard of that before. It
    enters the child into its tables in the same place of its order in which the giver is in, and
    in which the child is. **That is the moment of the move**; the taker says so with `Adopted`.
@@ -76,6 +77,7 @@ from broker.messages import (
 )
 from broker.neighbours import Above, Below, Neighbour
 from broker.orphans import Orphan
+from broker.ticks import translated
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import NodeId, OperationId, SubscriptionId
 
@@ -125,12 +127,12 @@ class _Handover:
     header: Adopt
     link: LinkId | None
     """Over which it comes; of what is begun on one connection nothing comes on the next."""
-    told: list[Message] = attrs.field(factory=list)
+    told: list[Advertise | Subscribe] = attrs.field(factory=list)
 
     @property
     def is_complete(self) -> bool:
         header = self.header
-        return len(self.told) == header.advertisements + header.subscriptions + header.told
+        return len(self.told) == header.advertisements + len(header.subscriptions) + header.told
 
 
 class Moving:
@@ -176,7 +178,8 @@ class Moving:
             known = Progress(message.received, min(message.sent, source.received.count))
             self._core.publications.on_progress(source, known)
             return True
-        if isinstance(message, Confirm) and not has_parked:
+        # What the taker has been told to be unconfirmed has to stay so while it decides.
+        if isinstance(message, Confirm) and not has_parked and not self.is_asking:
             return False
         if isinstance(message, _PARKED):
             self._parked.append((link, message))
@@ -398,6 +401,7 @@ class Moving:
             advertisements, subscriptions, told = core.interests.claims_of(child, move.taker)
             header = Adopt(
                 move=move.number,
+                now=next(core.neighbours.clock),
                 link=self._link_to_be(child, move.taker),
                 received=child.received.count,
                 sent=child.sent.count,
@@ -405,7 +409,9 @@ class Moving:
                 stable=stable,
                 asked=tuple(core.requests.unconfirmed_by(child)),
                 advertisements=len(advertisements),
-                subscriptions=len(subscriptions),
+                subscriptions=tuple(
+                    core.interests.confirmed_at(claim.subscription for claim in subscriptions)
+                ),
                 told=len(told),
             )
             messages: list[Message] = [header, *advertisements, *subscriptions, *told]
@@ -561,7 +567,7 @@ class Moving:
         adopted = Adopted(move=header.move, node=child.child, accepts=is_here)
         core.outbox.send(parent.link, adopted)
 
-    def _take(self, header: Adopt, told: Sequence[Message]) -> None:
+    def _take(self, header: Adopt, told: Sequence[Advertise | Subscribe]) -> None:
         core = self._core
         link = header.link
         child = Below(
@@ -577,14 +583,12 @@ class Moving:
         child.received.stable_count, child.sent.stable_count = header.received, header.sent
         core.neighbours.below[child.node] = child
         self._expected[child.node] = (header, core.now)
-        subscribes = [message for message in told if isinstance(message, Subscribe)]
-        core.interests.take_over(
-            child,
-            [message for message in told if isinstance(message, Advertise)],
-            subscribes[: header.subscriptions],
-            subscribes[header.subscriptions :],
-            core.now,
-        )
+        here = next(core.neighbours.clock)
+        confirmed = [
+            translated(tick, told_at=header.now, here=here) if tick else here
+            for tick in header.subscriptions
+        ]
+        core.interests.take_over(child, told, header.advertisements, confirmed, core.now)
         # What this broker has asked of the parent, the parent has asked of the child. And what the
         # parent has asked of both, it is going to ask this broker again, for the child.
         core.requests.ask_too(

@@ -15,7 +15,7 @@ from broker.messages import (
     Subscribe,
 )
 from broker.neighbours import Arrival, Below
-from broker.ticks import LONG_AGO
+from broker.ticks import translated
 from faulttol.merging import Key
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
 
@@ -104,8 +104,7 @@ class Orphan:
     def _at(self, tick: int, then: int) -> int:
         """What the hub's clock showed if it showed `then` when the orphan told."""
         assert self.attach is not None
-        ago = self.attach.now - tick
-        return LONG_AGO if tick == LONG_AGO else max(LONG_AGO, then - ago)
+        return translated(tick, told_at=self.attach.now, here=then)
 
     @property
     def learnt_at(self) -> dict[SubscriptionId, int]:

@@ -181,11 +181,11 @@ class Requests:
 
     def pending_at(self, hop: NodeId) -> dict[str, OperationId]:
         """The advertisements and subscriptions that this neighbour has not confirmed."""
-        return {
-            _name_of(request): request.operation
-            for request in self._operations.unconfirmed_by(hop)
-            if isinstance(request, Advertise | Subscribe)
-        }
+        return _by_name(self._operations.unconfirmed_by(hop))
+
+    def pending_for(self, hop: NodeId) -> dict[str, OperationId]:
+        """Those that it has asked for, and has not been confirmed."""
+        return _by_name(self._operations.requests_of(hop))
 
     def asked_by(self, hop: NodeId) -> frozenset[OperationId]:
         """What a neighbour has asked that is not confirmed to it yet."""
@@ -221,6 +221,14 @@ class Requests:
     def _confirm(self, source: Neighbour, operation: OperationId) -> None:
         self._on_confirmed(operation)
         self._send_in_turn(source, Confirm(operation=operation, tick=next(self._neighbours.clock)))
+
+
+def _by_name(requests: Iterable[Operation]) -> dict[str, OperationId]:
+    return {
+        _name_of(request): request.operation
+        for request in requests
+        if isinstance(request, Advertise | Subscribe)
+    }
 
 
 def _name_of(request: Advertise | Subscribe) -> str:

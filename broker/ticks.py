@@ -21,6 +21,11 @@ def tick_at(seconds: float) -> int:
     return LONG_AGO + 1 + int(seconds * 1_000_000)
 
 
+def translated(tick: int, *, told_at: int, here: int) -> int:
+    """What a clock shows that shows `here`, if another one showed `told_at` when it showed this."""
+    return LONG_AGO if tick == LONG_AGO else max(LONG_AGO, here - (told_at - tick))
+
+
 class Clock:
     """Of a broker. It goes with the broker's time, and never shows the same twice."""
 

@@ -96,6 +96,11 @@ class Operations(Generic[Request]):
         """What a neighbour has asked, and has not been confirmed to it."""
         return frozenset(name for name, p in self._pending.items() if p.source == neighbour)
 
+    def requests_of(self, neighbour: NodeId) -> list[Request]:
+        """What a neighbour has asked, and has not been confirmed to it, as it was passed on."""
+        pending = [p for p in self._pending.values() if p.source == neighbour]
+        return [next(iter(p.missing.values())) for p in pending]
+
     def ask_too(self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]) -> None:
         """Wait for others, too, wherever this neighbour is waited for."""
         for pending in self._pending.values():

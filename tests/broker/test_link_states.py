@@ -139,6 +139,7 @@ SAMPLES: tuple[Message, ...] = (
     Prepared(move=1, accepts=True),
     Adopt(
         move=1,
+        now=1,
         link=MOVED,
         received=0,
         sent=0,
@@ -146,7 +147,7 @@ SAMPLES: tuple[Message, ...] = (
         stable=(),
         asked=(),
         advertisements=0,
-        subscriptions=0,
+        subscriptions=(),
         told=0,
     ),
     Adopted(move=1, node=PEER, accepts=True),

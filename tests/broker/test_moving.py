@@ -234,6 +234,86 @@ def test_what_the_taker_confirms_for_itself_is_not_confirmed_for_who_is_moved(
         assert subscriber.received == ["p:1"]
 
 
+def test_what_waits_outside_is_let_in_before_a_broker_is_moved_itself() -> None:
+    """C does not hear of a subscription while f does not answer, to which it hands g over.
+
+    P hands it over to t together with the subscriber, and has told it of that.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("p", t="p", c="p", f="c", g="c")
+    publisher, subscriber = overlay.client("publisher", at="g"), overlay.client("s", at="p")
+    subscriber.subscribes("TRUE")
+    overlay.settle()
+    publisher.advertises("TRUE")
+    overlay.settle(0.5 * MS)
+    assert overlay.world.move(NodeId("c"), NodeId("f"), NodeId("g"))
+    overlay.settle(2.5 * MS)
+    overlay.freezes("f")
+    overlay.settle(5 * MS)
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId("c"), NodeId("s"))
+    overlay.settle(20 * MS)
+    overlay.goes_on("f")
+    overlay.settle()
+    publisher.publishes(x=1)
+    overlay.settle(5)
+
+    assert [overlay.parent_of(name) for name in ("c", "g")] == ["t", "f"]
+    assert subscriber.received == ["publisher:1"]
+
+
+@pytest.mark.parametrize("child", ["c", "client"])
+def test_who_was_moved_and_does_not_know_it_is_not_lost_where_it_goes_instead(child: str) -> None:
+    """Giver and taker fail before the child has heard of it; a has heard from the taker."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", p="a", t="p", c="p")
+    client = overlay.client("client", at="p")
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId(child))
+    overlay.settle(2.5 * MS)
+    overlay.freezes(child)
+    overlay.settle(MS)
+    overlay.crashes("p")
+    overlay.settle(0.2)
+    overlay.crashes("t")
+    overlay.goes_on(child)
+    overlay.settle(5)
+
+    link = overlay.broker("a").neighbourhood.link_of(NodeId(child))
+    assert link is not None
+    assert link.parent == "a"
+    assert not client.core.has_lost_session
+
+
+def test_what_is_being_installed_for_who_is_moved_is_not_taken_to_be_installed() -> None:
+    """A has not confirmed the advertisement to b, which hands its client over to t, and both fail.
+
+    If r took it to be known everywhere, it would take the subscriber, of which a knew, to be known
+    to t.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", b="a", t="b")
+    subscriber, publisher = overlay.client("s", at="r"), overlay.client("p", at="b")
+    subscriber.subscribes("TRUE")
+    overlay.client("q", at="a").advertises("TRUE")
+    overlay.settle()
+    overlay.freezes("a")
+    publisher.advertises("TRUE")
+    overlay.settle(1.5 * MS)
+    assert overlay.world.move(NodeId("b"), NodeId("t"), NodeId("p"))
+    overlay.settle(2.5 * MS)
+    overlay.freezes("p")
+    overlay.settle(10 * MS)
+    overlay.crashes("a", "b")
+    overlay.settle(1)
+    overlay.goes_on("p")
+    while not publisher.answered:
+        overlay.settle(MS)
+    publisher.publishes(x=1)
+    overlay.settle(5)
+
+    assert publisher.core.broker == overlay.broker("t").node
+    assert subscriber.received == ["p:1"]
+
+
 def test_while_others_are_slow_nothing_is_moved_and_everything_flows_again() -> None:
     scene = Scene()
     scene.overlay.freezes("s-a")

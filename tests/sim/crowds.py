@@ -5,6 +5,8 @@ a moment after the other, on links some of which are a hundred times as slow as 
 simulator in which that comes about by chance are few.
 
     python -m tests.sim.crowds 0:100000
+
+With --moves, brokers hand over children meanwhile, and somebody advertises in the middle of it.
 """
 
 import math
@@ -41,7 +43,46 @@ def _world(seed: int) -> World:
     return world
 
 
-def crowded_run(seed: int) -> list[str]:
+class _Moves:
+    """What brokers and publishers do beside all else, from a source of chance of its own."""
+
+    def __init__(self, seed: int, overlay: Conversation, brokers: list[str]) -> None:
+        self._overlay, self._brokers = overlay, brokers
+        self._random = Random(~seed)
+        self._newcomer = overlay.client("late", at=self._random.choice(brokers))
+
+    def begin(self, duration: float) -> None:
+        world, random = self._overlay.world, self._random
+        for _ in range(random.randint(1, 3)):
+            world.after(duration * random.random(), self._move)
+        world.after(duration * random.random(), self._advertise)
+
+    def _move(self) -> None:
+        """Let a broker hand over some children to another one of them, if there are two."""
+        world, random = self._overlay.world, self._random
+        alive = [name for name in self._brokers if world.nodes[NodeId(name)].stopped is None]
+        neighbours = {name: self._overlay.broker(name).neighbours for name in alive}
+        givers = [name for name in alive if len(neighbours[name].below) > 1]
+        givers = [name for name in givers if neighbours[name].children()]
+        if givers:
+            giver = random.choice(givers)
+            taker = random.choice(neighbours[giver].children()).node
+            others = [name for name in neighbours[giver].below if name != taker]
+            children = random.sample(others, random.randint(1, len(others)))
+            world.move(NodeId(giver), taker, *children)
+
+    def _advertise(self) -> None:
+        self._newcomer.advertises("TRUE")
+        self._publish_when_confirmed()
+
+    def _publish_when_confirmed(self) -> None:
+        if self._newcomer.answered:
+            self._newcomer.publishes(x=self._random.randrange(2))
+        else:
+            self._overlay.world.after(FASTEST_S, self._publish_when_confirmed)
+
+
+def crowded_run(seed: int, *, has_moves: bool = False) -> list[str]:
     """What is wrong at the end of this run."""
     random = Random(seed)
     delta = random.choice((1, 2, 2, 2, 3))
@@ -79,6 +120,7 @@ def crowded_run(seed: int) -> list[str]:
         if random.random() < 0.5:
             subscriptions[subscriber] = subscriber.subscribes(some_filter())
     overlay.settle()
+    moves = _Moves(seed, overlay, names) if has_moves else None
 
     begun = overlay.world.now
     duration = random.choice((0.03, 0.1, 0.2, 0.4))
@@ -111,6 +153,8 @@ def crowded_run(seed: int) -> list[str]:
         if random.random() < 0.3:
             at = begun + 2 * duration + random.choice((0.001, 0.02, 0.5))
             overlay.world.at(at, overlay.world.restart, NodeId(broker))
+    if moves is not None:
+        moves.begin(duration)
     for at, _, action in sorted(calendar, key=lambda event: event[:2]):
         overlay.world.run(until=max(at, overlay.world.now))
         action()
@@ -125,7 +169,7 @@ if __name__ == "__main__":
     first, end = map(int, sys.argv[1].split(":"))
     failed = 0
     for seed in range(first, end):
-        troubles = crowded_run(seed)
+        troubles = crowded_run(seed, has_moves="--moves" in sys.argv)
         if troubles:
             failed += 1
             print(f"seed {seed}: {troubles[0]}", flush=True)

@@ -10,6 +10,12 @@ def test_crowds_that_once_went_wrong(seed: int) -> None:
     assert crowded_run(seed) == []
 
 
-def test_nothing_goes_wrong_in_a_crowd() -> None:
+@pytest.mark.parametrize("seed", [3001689, 3003726, 3006506, 3022480, 3023807, 3118153, 3121335])
+def test_crowds_with_moves_that_once_went_wrong(seed: int) -> None:
+    assert crowded_run(seed, has_moves=True) == []
+
+
+@pytest.mark.parametrize("has_moves", [False, True])
+def test_nothing_goes_wrong_in_a_crowd(*, has_moves: bool) -> None:
     for seed in range(200):
-        assert crowded_run(seed) == [], f"seed {seed}"
+        assert crowded_run(seed, has_moves=has_moves) == [], f"seed {seed}"
