@@ -49,8 +49,10 @@ from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
     NO_OPERATION,
+    NOT_YET,
     PROTOCOL_VERSION,
     Advertise,
+    Asked,
     Attach,
     Confirm,
     Flag,
@@ -637,7 +639,9 @@ class ClientCore:
                 now=tick_at(self._now),
                 advertisements=len(advertisements),
                 subscriptions=tuple(
-                    tick_at(installed_at[s.subscription]) if s.operation == NO_OPERATION else 0
+                    Asked.at(tick_at(installed_at[s.subscription]))
+                    if s.operation == NO_OPERATION
+                    else NOT_YET
                     for s in subscriptions
                 ),
                 received=len(received),

@@ -18,7 +18,9 @@ from broker.errors import RemoteProtocolError
 from broker.limits import Limits
 from broker.messages import (
     NO_OPERATION,
+    NOT_YET,
     Advertise,
+    Asked,
     Join,
     Known,
     Learnt,
@@ -121,7 +123,7 @@ class Interests:
         """Those that clients have asked for and do not have yet."""
         self._asked_for_by: dict[OperationId, SubscriptionId] = {}
         """The same the other way round."""
-        self._lately_confirmed: dict[SubscriptionId, int] = {}
+        self._lately_confirmed: dict[SubscriptionId, Asked] = {}
         """When others were confirmed to those who ask for them; long ago, if it is not here."""
         self._lately_withdrawn: deque[tuple[Subscription, int, int]] = deque(
             maxlen=limits.lately_changed_max
@@ -138,7 +140,7 @@ class Interests:
         subscription = self._asked_for_by.get(operation)
         if subscription is not None:
             self._forget_request(subscription)
-            self._note_confirmed(subscription, next(self._neighbours.clock))
+            self._note_confirmed(subscription)
 
     def _note_request(self, subscription: SubscriptionId, operation: OperationId) -> None:
         self._forget_request(subscription)
@@ -153,16 +155,19 @@ class Interests:
         if operation is not None:
             del self._asked_for_by[operation]
 
-    def _note_confirmed(self, subscription: SubscriptionId, tick: int) -> None:
-        if tick != LONG_AGO:
-            self._lately_confirmed[subscription] = tick
+    def _note_confirmed(self, subscription: SubscriptionId, asked: Asked | None = None) -> None:
+        """It is confirmed now, or was then."""
+        asked = asked or Asked.at(next(self._neighbours.clock))
+        if asked.latest != LONG_AGO:
+            self._lately_confirmed[subscription] = asked
         if len(self._lately_confirmed) > self._limits.lately_changed_max:
             del self._lately_confirmed[next(iter(self._lately_confirmed))]
 
-    def confirmed_at(self, subscriptions: Iterable[SubscriptionId]) -> list[int]:
-        """From when on clients have had these; 0 if they do not have them yet."""
+    def confirmed_at(self, subscriptions: Iterable[SubscriptionId]) -> list[Asked]:
+        """From when on clients have had these."""
+        long_ago = Asked.at(LONG_AGO)
         return [
-            0 if name in self._unconfirmed else self._lately_confirmed.get(name, LONG_AGO)
+            NOT_YET if name in self._unconfirmed else self._lately_confirmed.get(name, long_ago)
             for name in subscriptions
         ]
 
@@ -332,7 +337,7 @@ class Interests:
         if not is_done and _is_of_client(subscribe):
             self._note_request(entry.id, subscribe.operation)
         elif known is None:
-            self._note_confirmed(entry.id, next(self._neighbours.clock))
+            self._note_confirmed(entry.id)
         self._neighbours.version += 1
         hops = self._hops_to_tell(entry)
         # Those who were told before are told again: it may have been under another operation, which
@@ -383,7 +388,7 @@ class Interests:
         return entry
 
     def _take_out_subscription(self, entry: Subscription) -> None:
-        [since] = self.confirmed_at([entry.id])
+        since = self.confirmed_at([entry.id])[0].latest
         self._lately_confirmed.pop(entry.id, None)
         self._forget_request(entry.id)
         is_claimed = entry.hop == entry.client or self._neighbours.get(entry.hop) is not None
@@ -511,9 +516,8 @@ class Interests:
             for subscribe in orphan.subscriptions.values():
                 self._adopt_subscription(orphan, subscribe, adoption)
                 if subscribe.subscription not in self._lately_confirmed:
-                    tick = asked_at[subscribe.subscription]
-                    by_then = orphan.at_latest(tick) if tick else adoption.since
-                    self._note_confirmed(subscribe.subscription, by_then)
+                    asked = orphan.asked_here(asked_at[subscribe.subscription])
+                    self._note_confirmed(subscribe.subscription, asked)
         for name in self._comes_again | self._requests.pending_at(dead.hop):
             if AdvertisementId(name) in self.advertisements:
                 adoption.unfinished_advertisements[AdvertisementId(name)] = None
@@ -783,30 +787,30 @@ class Interests:
         child: Below,
         handed: Sequence[Advertise | Subscribe],
         advertised: int,
-        confirmed: Sequence[int],
+        asked: Sequence[Asked | None],
         now: float,
     ) -> None:
         """The parent hands over a child, and says what lies behind it, and then what it knows.
 
-        First come so many advertisements, and then the subscriptions that were confirmed at these
-        ticks. All of it stays where it is everywhere else, so that nobody else is told of it.
+        First come so many advertisements, and then the subscriptions that were confirmed then. All
+        of it stays where it is everywhere else, so that nobody else is told of it.
         """
         advertisements = handed[:advertised]
-        subscriptions = handed[advertised : advertised + len(confirmed)]
+        subscriptions = handed[advertised : advertised + len(asked)]
         for advertise in advertisements:
             assert isinstance(advertise, Advertise)
             self._note_unfinished(advertise)
             self._announce(advertise, child.hop)
-        for subscribe, tick in zip(subscriptions, confirmed, strict=True):
+        for subscribe, then in zip(subscriptions, asked, strict=True):
             assert isinstance(subscribe, Subscribe)
             self._note_unfinished(subscribe)
             self._install(subscribe, child.hop)
             self._lately_confirmed.pop(subscribe.subscription, None)
-            self._note_confirmed(subscribe.subscription, tick)
+            self._note_confirmed(subscribe.subscription, then)
             forwarded = self._forwarded.setdefault(subscribe.subscription, {})
             forwarded.pop(child.hop, None)
             forwarded[UP] = None
-        for told in handed[advertised + len(confirmed) :]:
+        for told in handed[advertised + len(asked) :]:
             if isinstance(told, Subscribe):
                 self._note_told(child, told, now)
             elif entry := self.advertisements.get(told.advertisement):

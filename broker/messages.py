@@ -203,6 +203,26 @@ class Had:
 
 
 @attrs.frozen
+class Asked:
+    """When a subscription was confirmed, so that its client has it, by the clock of who tells.
+
+    Both are 0 if that has not been, and 1 if it was long ago. They differ where it was confirmed
+    somewhere else, as nobody knows how long it took to hear of that.
+    """
+
+    earliest: int
+    latest: int
+
+    @classmethod
+    def at(cls, tick: int) -> "Asked":
+        """It was confirmed by the one who tells, who knows when."""
+        return cls(tick, tick)
+
+
+NOT_YET: Final = Asked.at(0)
+
+
+@attrs.frozen
 class Learnt:
     """A broker learnt of a subscription."""
 
@@ -224,9 +244,8 @@ class Attach:
     now: int
     """What its clock shows: when it settled what, and what was confirmed there, is told by that."""
     advertisements: int
-    subscriptions: tuple[int, ...]
-    """When they were confirmed there, so that their clients have them; 0 if they have not been, and
-    1 if that was long ago."""
+    subscriptions: tuple[Asked, ...]
+    """When they were confirmed there."""
     received: int
     sent: tuple[int, ...]
     """When they came there, or were published."""
@@ -302,8 +321,8 @@ class Adopt:
     asked: tuple[OperationId, ...]
     """What the child has not confirmed, and the parent is going to ask the one that takes it."""
     advertisements: int
-    subscriptions: tuple[int, ...]
-    """When they were confirmed, as in `Attach`."""
+    subscriptions: tuple[Asked, ...]
+    """When they were confirmed there."""
     told: int
 
 

@@ -54,6 +54,7 @@ from broker.messages import (
     Adopt,
     Adopted,
     Advertise,
+    Asked,
     Confirm,
     GoodbyeCode,
     Hello,
@@ -156,6 +157,8 @@ class Moving:
         self._move: _Move | None = None
         self._pause: tuple[int, LinkId] | None = None
         """For which move of the parent this broker pauses, and the connection."""
+        self._paused_at = 0
+        """When it began to: the parent tells of the children later than that."""
         self._handover: _Handover | None = None
         self._expected: dict[NodeId, tuple[Adopt, float]] = {}
         """Taken over, and since when; nobody else knows that yet, perhaps."""
@@ -499,6 +502,7 @@ class Moving:
         accepts = core.is_settled_in and not self.is_busy
         if accepts:
             self._pause = (pause.move, source.link)
+            self._paused_at = next(core.neighbours.clock)
             self.is_paused = True
         core.outbox.send(source.link, Prepared(move=pause.move, accepts=accepts))
 
@@ -584,11 +588,16 @@ class Moving:
         core.neighbours.below[child.node] = child
         self._expected[child.node] = (header, core.now)
         here = next(core.neighbours.clock)
-        confirmed = [
-            translated(tick, told_at=header.now, here=here) if tick else here
-            for tick in header.subscriptions
+        asked = [
+            Asked(
+                translated(then.earliest, told_at=header.now, here=self._paused_at),
+                translated(then.latest, told_at=header.now, here=here),
+            )
+            if then.latest
+            else None
+            for then in header.subscriptions
         ]
-        core.interests.take_over(child, told, header.advertisements, confirmed, core.now)
+        core.interests.take_over(child, told, header.advertisements, asked, core.now)
         # What this broker has asked of the parent, the parent has asked of the child. And what the
         # parent has asked of both, it is going to ask this broker again, for the child.
         core.requests.ask_too(

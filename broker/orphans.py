@@ -7,6 +7,7 @@ import attrs
 from broker.errors import RemoteProtocolError
 from broker.messages import (
     Advertise,
+    Asked,
     Attach,
     Flag,
     Message,
@@ -82,8 +83,8 @@ class Orphan:
         return {key: tick for key, tick in ticks if tick}
 
     @property
-    def asked_at(self) -> dict[SubscriptionId, int]:
-        """When its subscriptions were confirmed there, by the same clock; 0 if they are not."""
+    def asked_at(self) -> dict[SubscriptionId, Asked]:
+        """When its subscriptions were confirmed there, by the same clock."""
         assert self.attach is not None
         return dict(zip(self.subscriptions, self.attach.subscriptions, strict=True))
 
@@ -92,6 +93,12 @@ class Orphan:
         """When what it sent to the failed parent had come there, by the same clock."""
         assert self.attach is not None
         return dict(zip(map(key_of, self.sent), self.attach.sent, strict=True))
+
+    def asked_here(self, asked: Asked) -> Asked | None:
+        """The same by the hub's clock; None if it had not been confirmed when the orphan told."""
+        if not asked.latest:
+            return None
+        return Asked(self.at_earliest(asked.earliest), self.at_latest(asked.latest))
 
     def at_earliest(self, tick: int) -> int:
         """What the hub's clock showed when the orphan's showed this; it may have been later."""

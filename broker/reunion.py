@@ -288,12 +288,13 @@ class Reunion:
         asked_at = orphan.asked_at if orphan is not None else {}
 
         def bounds(name: SubscriptionId) -> tuple[float, float]:
-            tick = confirmed_at([name])[0] if orphan is None else asked_at.get(name, 0)
             if orphan is None:
-                return (tick, tick) if tick else (math.inf, math.inf)
-            if not tick:  # it may have been confirmed when the orphan had told that it was not
+                [own] = confirmed_at([name])
+                return (own.earliest, own.latest) if own.latest else (math.inf, math.inf)
+            asked = orphan.asked_here(asked_at[name]) if name in asked_at else None
+            if asked is None:  # it may have been confirmed when the orphan had told that it was not
                 return orphan.welcomed_at, math.inf
-            return orphan.at_earliest(tick), orphan.at_latest(tick)
+            return asked.earliest, asked.latest
 
         return bounds
 
@@ -439,9 +440,10 @@ class Reunion:
         if node is None:
             names = list(dict.fromkeys(chain.from_iterable(wanted.values())))
             confirmed_at = self._publications.interests.confirmed_at(names)
-            asked_at = dict(zip(names, confirmed_at, strict=True))
+            asked = dict(zip(names, confirmed_at, strict=True))
         else:
-            asked_at = self._orphans[node].asked_at
+            asked = self._orphans[node].asked_at
+        asked_at = {name: then.latest for name, then in asked.items()}
         is_client = self._is_client(node)
 
         def settled_for(name: SubscriptionId) -> Mapping[Key, int]:

@@ -16,6 +16,7 @@ from broker.errors import RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import (
     MESSAGE_TYPES,
+    Asked,
     Goodbye,
     GoodbyeCode,
     Had,
@@ -55,6 +56,7 @@ FIELDS: dict[Any, st.SearchStrategy[Any]] = {
     tuple[TopologyLink, ...]: st.lists(links, max_size=5).map(tuple),
     tuple[Life, ...]: st.lists(lives, max_size=5).map(tuple),
     tuple[PublicationId, ...]: st.lists(publication_ids, max_size=5).map(tuple),
+    tuple[Asked, ...]: st.lists(st.builds(Asked, counts, counts), max_size=5).map(tuple),
     tuple[Had, ...]: st.lists(st.builds(Had, names, counts), max_size=5).map(tuple),
     tuple[Learnt, ...]: st.lists(st.builds(Learnt, texts, counts), max_size=5).map(tuple),
     tuple[int, ...]: st.lists(counts, max_size=40).map(tuple),
