@@ -754,9 +754,8 @@ class Moving:
             if place is None or not place.moves or self._redirected.get(hello.node) == place.moves:
                 return False
             self._redirected[hello.node] = place.moves
-        core.reforming.tell_who_failed(link, region)
         reason = f"{hub or 'somebody else'} takes the place of {hello.peer}"
-        core.say_farewell(link, GoodbyeCode.ELSEWHERE, reason)
+        core.reforming.send_to_hub(link, region, reason)
         return True
 
 

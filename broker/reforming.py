@@ -397,8 +397,7 @@ class Reforming:
         if hub in (None, self._core.node) or self._referred.get(hello.node) == broker:
             return False
         self._referred[hello.node] = broker
-        self.tell_who_failed(link, region)
-        self._core.say_farewell(link, GoodbyeCode.ELSEWHERE, f"{hub} is above {broker.node}")
+        self.send_to_hub(link, region, f"{hub} is above {broker.node}")
         return True
 
     def receive_orphan(self, link: LinkId, hello: Hello) -> Below | None:
@@ -464,7 +463,7 @@ class Reforming:
         for node, orphan in gap.orphans.items():
             assert orphan.neighbour.link is not None
             self._sent_away[node] = orphan.neighbour.incarnation
-            self.tell_who_failed(orphan.neighbour.link, region)
+            self._tell_who_failed(orphan.neighbour.link, region)
             core.hang_up(orphan.neighbour, GoodbyeCode.ELSEWHERE, "there is another hub")
 
     def sends_away(self, link: LinkId, hello: Hello) -> bool:
@@ -486,8 +485,7 @@ class Reforming:
             if not region:
                 return False
         self._sent_away[hello.node] = hello.incarnation
-        self.tell_who_failed(link, region)
-        core.say_farewell(link, GoodbyeCode.ELSEWHERE, "there is another hub")
+        self.send_to_hub(link, region, "there is another hub")
         return True
 
     def _region_of_another_hub(self, failed: NodeId) -> list[NodeId]:
@@ -518,11 +516,16 @@ class Reforming:
         core.say_farewell(link, GoodbyeCode.STRANDED, reason)
         return True
 
-    def tell_who_failed(self, link: LinkId, region: list[NodeId]) -> None:
+    def _tell_who_failed(self, link: LinkId, region: list[NodeId]) -> None:
         """Let an orphan of this region find the hub that this broker would ask in its place."""
         core = self._core
         failed, links = core.neighbourhood.buried, core.neighbourhood.around(region)
         core.outbox.send(link, Summon(hub=core.node, failed=failed, address="", links=links))
+
+    def send_to_hub(self, link: LinkId, region: list[NodeId], reason: str) -> None:
+        """Somebody looks for the hub of this region in vain here: it is told all it needs."""
+        self._tell_who_failed(link, region)
+        self._core.say_farewell(link, GoodbyeCode.ELSEWHERE, reason)
 
     def _answer_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -189,7 +189,7 @@ class Requests:
 
     def asked_by(self, hop: NodeId) -> frozenset[OperationId]:
         """What a neighbour has asked that is not confirmed to it yet."""
-        return self._operations.begun_by(hop)
+        return frozenset(request.operation for request in self._operations.requests_of(hop))
 
     def subscribed_at(self, hop: NodeId) -> frozenset[OperationId]:
         """The subscriptions that a neighbour has been told of and has not confirmed."""

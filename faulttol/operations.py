@@ -92,10 +92,6 @@ class Operations(Generic[Request]):
             if neighbour in pending.missing
         ]
 
-    def begun_by(self, neighbour: NodeId) -> frozenset[OperationId]:
-        """What a neighbour has asked, and has not been confirmed to it."""
-        return frozenset(name for name, p in self._pending.items() if p.source == neighbour)
-
     def requests_of(self, neighbour: NodeId) -> list[Request]:
         """What a neighbour has asked, and has not been confirmed to it, as it was passed on."""
         pending = [p for p in self._pending.values() if p.source == neighbour]

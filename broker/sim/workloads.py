@@ -256,7 +256,7 @@ class RandomRun:
             world.at(self.random.uniform(0, 2 * duration), self._send_away)
 
         for _ in range(self.random.randint(min(1, workload.moves), workload.moves)):
-            world.at(self.random.uniform(0.02, 1.5 * duration), self._move)
+            world.at(self.random.uniform(0.02, 1.5 * duration), move_some, world, self.random)
 
         for _ in range(self.random.randint(min(1, workload.crashes), workload.crashes)):
             world.at(self.random.uniform(0.02, 1.5 * duration), self._crash)
@@ -299,24 +299,6 @@ class RandomRun:
         links = self.world.links()
         if links:
             self.world.break_link(*self.random.choice(links))
-
-    def _move(self) -> None:
-        """Let a broker hand some of its children over to another one, if there is any."""
-        givers = [
-            node
-            for node in self.brokers_alive()
-            if isinstance(node.core, BrokerCore)
-            and node.core.neighbours.children()
-            and len(node.core.neighbours.below) > 1
-        ]
-        if not givers:
-            return
-        giver = self.random.choice(givers)
-        assert isinstance(giver.core, BrokerCore)
-        taker = self.random.choice(giver.core.neighbours.children()).node
-        others = [name for name in giver.core.neighbours.below if name != taker]
-        children = self.random.sample(others, self.random.randint(1, len(others)))
-        self.world.move(giver.name, taker, *children)
 
     def _crash(self) -> None:
         victim = self._next_victim()
@@ -379,6 +361,25 @@ class RandomRun:
             actor = self.random.choice(self.actors)
             if actor.core.broker is not None:
                 self.world.take_off_the_net(actor.node.name, actor.core.broker, AWAY_S)
+
+
+def move_some(world: World, random: Random) -> None:
+    """Let a broker hand some of its children over to another one, if there is any."""
+    givers = [
+        node
+        for node in world.nodes.values()
+        if node.stopped is None
+        and isinstance(node.core, BrokerCore)
+        and node.core.neighbours.children()
+        and len(node.core.neighbours.below) > 1
+    ]
+    if not givers:
+        return
+    giver = random.choice(givers)
+    assert isinstance(giver.core, BrokerCore)
+    taker = random.choice(giver.core.neighbours.children()).node
+    others = [name for name in giver.core.neighbours.below if name != taker]
+    world.move(giver.name, taker, *random.sample(others, random.randint(1, len(others))))
 
 
 def _known_to(nodes: Iterable[Node]) -> list[Neighbourhood]:

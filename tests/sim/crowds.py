@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from broker.sim.workloads import move_some
 from broker.sim.world import SIMULATED_LIMITS, World
 from routing.ids import NodeId, SubscriptionId
 from tests.conversation import Client, Conversation
@@ -47,29 +48,15 @@ class _Moves:
     """What brokers and publishers do beside all else, from a source of chance of its own."""
 
     def __init__(self, seed: int, overlay: Conversation, brokers: list[str]) -> None:
-        self._overlay, self._brokers = overlay, brokers
+        self._overlay = overlay
         self._random = Random(~seed)
         self._newcomer = overlay.client("late", at=self._random.choice(brokers))
 
     def begin(self, duration: float) -> None:
         world, random = self._overlay.world, self._random
         for _ in range(random.randint(1, 3)):
-            world.after(duration * random.random(), self._move)
+            world.after(duration * random.random(), move_some, world, random)
         world.after(duration * random.random(), self._advertise)
-
-    def _move(self) -> None:
-        """Let a broker hand over some children to another one of them, if there are two."""
-        world, random = self._overlay.world, self._random
-        alive = [name for name in self._brokers if world.nodes[NodeId(name)].stopped is None]
-        neighbours = {name: self._overlay.broker(name).neighbours for name in alive}
-        givers = [name for name in alive if len(neighbours[name].below) > 1]
-        givers = [name for name in givers if neighbours[name].children()]
-        if givers:
-            giver = random.choice(givers)
-            taker = random.choice(neighbours[giver].children()).node
-            others = [name for name in neighbours[giver].below if name != taker]
-            children = random.sample(others, random.randint(1, len(others)))
-            world.move(NodeId(giver), taker, *children)
 
     def _advertise(self) -> None:
         self._newcomer.advertises("TRUE")
