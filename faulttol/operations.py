@@ -60,13 +60,19 @@ class Operations(Generic[Request]):
         """Note what was sent to whom; None if that is nobody, and it is confirmed already.
 
         An operation may come again, from somebody else perhaps and with more to be told, after
-        the tree has been re-formed.
+        the tree has been re-formed. Who asks has not got to confirm it: each would wait for the
+        other.
         """
         missing = dict(requests)
         pending = self._pending.get(operation)
         if pending is not None:
             pending.missing |= missing
-            pending.source = source or pending.source
+            if source is not None:
+                pending.missing.pop(source, None)
+                pending.source = source
+            if not pending.missing:
+                del self._pending[operation]
+                return None
         elif missing:
             pending = Pending(operation=operation, source=source, missing=missing, since=now)
             self._pending[operation] = pending

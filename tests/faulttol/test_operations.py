@@ -40,6 +40,18 @@ def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:
     assert finished.source is None
 
 
+def test_who_asks_the_same_has_not_got_to_confirm_it() -> None:
+    operations: Operations[str] = Operations()
+    operations.begin(OPERATION, SOURCE, [(A, "to a"), (B, "to b")], now=0.0)
+
+    pending = operations.begin(OPERATION, A, [], now=0.0)
+    assert pending is not None
+    assert pending.source == A
+    assert list(pending.missing) == [B]
+    assert operations.begin(OPERATION, B, [], now=0.0) is None
+    assert OPERATION not in operations
+
+
 def test_a_confirmation_of_something_unknown_means_nothing() -> None:
     operations: Operations[str] = Operations()
 

@@ -172,6 +172,7 @@ def test_schedules_with_freezes_that_once_went_wrong(seed: int, delta: int) -> N
     [
         (467003448, 1),
         (467005256, 1),
+        (471006089, 1),
         (466002741, 2),
         (466002808, 2),
         (466005356, 2),
