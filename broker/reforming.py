@@ -460,11 +460,27 @@ class Reforming:
             return
         del self._gaps[UP]
         core.outbox.log(Level.INFO, "not the hub any more", around=gap.dead.node)
-        for node, orphan in gap.orphans.items():
-            assert orphan.neighbour.link is not None
-            self._sent_away[node] = orphan.neighbour.incarnation
-            self._tell_who_failed(orphan.neighbour.link, region)
-            core.hang_up(orphan.neighbour, GoodbyeCode.ELSEWHERE, "there is another hub")
+        for orphan in gap.orphans.values():
+            self._send_orphan_away(orphan, region)
+
+    def _send_strays_away(self, gap: _Gap, region: list[NodeId]) -> None:
+        """Some orphans are of a region of its own, with another hub: their parent had moved.
+
+        They had not heard of that, nor had this broker when it took them in.
+        """
+        around = self._core.neighbourhood.boundary(region)
+        for node in [node for node in gap.orphans if node not in around]:
+            parent = self._core.neighbourhood.parent_of(node)
+            elsewhere = self._region_of_another_hub(parent) if parent is not None else []
+            if elsewhere:
+                self._send_orphan_away(gap.orphans.pop(node), elsewhere)
+
+    def _send_orphan_away(self, orphan: Orphan, region: list[NodeId]) -> None:
+        neighbour = orphan.neighbour
+        assert neighbour.link is not None
+        self._sent_away[neighbour.node] = neighbour.incarnation
+        self._tell_who_failed(neighbour.link, region)
+        self._core.hang_up(neighbour, GoodbyeCode.ELSEWHERE, "there is another hub")
 
     def sends_away(self, link: LinkId, hello: Hello) -> bool:
         """Whether somebody looks for the hub here and is told at once that it is somebody else.
@@ -583,8 +599,10 @@ class Reforming:
             self._abandon(gap, f"{len(region)} brokers failed, δ is {core.delta}")
         elif isinstance(gap.dead, Above) and self._is_late:
             self._abandon(gap, "somebody else is the root by now")
-        elif not self._missing(gap):
-            self._close(gap, region)
+        else:
+            self._send_strays_away(gap, region)
+            if not self._missing(gap):
+                self._close(gap, region)
 
     def _abandon(self, gap: _Gap, reason: str) -> None:
         """Too many have failed: nobody is adopted, and those who ask are to join anew."""

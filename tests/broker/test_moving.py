@@ -283,6 +283,34 @@ def test_who_was_moved_and_does_not_know_it_is_not_lost_where_it_goes_instead(ch
     assert not client.core.has_lost_session
 
 
+@pytest.mark.parametrize("subscriber_at", ["c", "d"])
+def test_who_comes_to_the_hub_of_what_its_broker_was_part_of_is_sent_to_its_own(
+    subscriber_at: str,
+) -> None:
+    """C is handed over to t and fails with the giver; those behind c have heard of no move.
+
+    They go to r, in whose stead t is in the place of c, and r hears of that only from t.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", p="r", t="p", c="p", d="c")
+    subscriber, publisher = overlay.client("s", at=subscriber_at), overlay.client("pub", at="t")
+    subscriber.subscribes("TRUE")
+    publisher.advertises("TRUE")
+    overlay.settle()
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId("c"))
+    while "c" not in overlay.broker("t").neighbours.below:
+        overlay.settle(MS / 2)
+    overlay.crashes("c", "p")
+    overlay.freezes("t")
+    publisher.publishes(x=1)
+    overlay.settle(0.1)
+    overlay.goes_on("t")
+    overlay.settle(5)
+
+    assert subscriber.received == ["pub:1"]
+    assert overlay.troubles() == []
+
+
 def test_what_is_being_installed_for_who_is_moved_is_not_taken_to_be_installed() -> None:
     """A has not confirmed the advertisement to b, which hands its client over to t, and both fail.
 

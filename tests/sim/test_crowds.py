@@ -11,7 +11,19 @@ def test_crowds_that_once_went_wrong(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [3001689, 3003726, 3006506, 3022480, 3023807, 3117755, 3118153, 3121335]
+    "seed",
+    [
+        3001689,
+        3003726,
+        3006506,
+        3022480,
+        3023807,
+        3028124,
+        3117755,
+        3118153,
+        3121335,
+        4021742,
+    ],
 )
 def test_crowds_with_moves_that_once_went_wrong(seed: int) -> None:
     assert crowded_run(seed, has_moves=True) == []
