@@ -173,7 +173,9 @@ class Moving:
 
     def parks(self, link: LinkId, source: Neighbour, message: Message) -> bool:
         """Whether a message has to wait outside."""
-        if isinstance(source, Above) and not self._is_paused_above:
+        if isinstance(source, Above) and (
+            not self._is_paused_above or self._belongs_to_handover(message)
+        ):
             return False
         has_parked = link in self._parking
         if isinstance(message, Progress) and has_parked:
@@ -538,14 +540,17 @@ class Moving:
     def takes(self, message: Message) -> bool:
         """Whether a message of the parent is a part of what it hands over."""
         handover = self._handover
-        if handover is None or not isinstance(message, Advertise | Subscribe):
+        if handover is None or not self._belongs_to_handover(message):
             return False
-        if handover.link != self._link_above:
-            self._handover = None
-            return False
+        assert isinstance(message, Advertise | Subscribe)
         handover.told.append(message)
         self._take_if_complete()
         return True
+
+    def _belongs_to_handover(self, message: Message) -> bool:
+        if self._handover is not None and self._handover.link != self._link_above:
+            self._handover = None
+        return self._handover is not None and isinstance(message, Advertise | Subscribe)
 
     def _take_if_complete(self) -> None:
         handover = self._handover

@@ -261,6 +261,42 @@ def test_what_waits_outside_is_let_in_before_a_broker_is_moved_itself() -> None:
     assert subscriber.received == ["publisher:1"]
 
 
+def test_a_taker_that_hands_over_somebody_itself_by_then_answers_for_each_child() -> None:
+    """T closes a gap, so that it does not pause any more, and begins a move of its own.
+
+    What r tells of s must not be parked there, behind what r tells of q.
+    """
+    overlay = Conversation()
+    overlay.brokers("r", t="r", u="t", x="t")
+    publisher, subscriber = overlay.client("p", at="t"), overlay.client("s", at="r")
+    overlay.client("q", at="r")
+    slow = overlay.client("slow", at="t")
+    publisher.advertises("TRUE")
+    subscriber.subscribes("x = 1")
+    slow.subscribes("x = 2")
+    overlay.settle()
+    overlay.freezes("q")
+    assert overlay.world.move(NodeId("r"), NodeId("t"), NodeId("s"), NodeId("q"))
+    overlay.settle(5 * MS)
+    overlay.crashes("x")
+    overlay.settle(20 * MS)
+    assert overlay.world.move(NodeId("t"), NodeId("u"), NodeId("slow"))
+    overlay.settle(2.5 * MS)
+    publisher.publishes(x=2)
+    overlay.settle(1.5 * MS)
+    overlay.freezes("slow")
+    overlay.goes_on("q")
+    overlay.settle(20 * MS)
+    overlay.goes_on("slow")
+    overlay.settle()
+    publisher.publishes(x=1)
+    overlay.settle(5)
+
+    assert subscriber.received == ["p:2"]
+    assert overlay.broker("t").statistics().protocol_errors == 0
+    assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("child", ["c", "client"])
 def test_who_was_moved_and_does_not_know_it_is_not_lost_where_it_goes_instead(child: str) -> None:
     """Giver and taker fail before the child has heard of it; a has heard from the taker."""

@@ -23,6 +23,7 @@ def test_crowds_that_once_went_wrong(seed: int) -> None:
         3118153,
         3121335,
         4021742,
+        4124507,
     ],
 )
 def test_crowds_with_moves_that_once_went_wrong(seed: int) -> None:
