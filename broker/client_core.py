@@ -864,6 +864,9 @@ class ClientCore:
         if matched is None:
             matched = self._match(publication.content)
         content, subscriptions, is_in_order = matched
+        if publication.flags & Flag.UNORDERED_ONLY:
+            is_in_order = False
+            subscriptions = tuple(s for s in subscriptions if not self._subscriptions[s].ordered)
         if not is_in_order or publication.flags & Flag.UNORDERED:
             self._not_in_order.add((publisher, *stamp))
         if not subscriptions:

@@ -453,6 +453,8 @@ class Flag:
     """Only behind `Attach`: stands for the `Settled` of this publication."""
     ACKNOWLEDGED: Final = 16
     """Only behind `Attach`: the sender waited for it to be settled, and it was."""
+    UNORDERED_ONLY: Final = 32
+    """Set from hop to hop: not for subscriptions that ask for order, which came too late for it."""
     REQUESTED: Final = 64
     """Set from hop to hop under `published`: the receiver is to acknowledge it to the sender."""
     DEFERRED: Final = 128

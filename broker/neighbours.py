@@ -127,6 +127,8 @@ class Route:
     """Whether it has to be settled above before it is settled here."""
     conflicts_if_awaited: bool = False
     """The same, if the child it comes from waits for it to be settled here."""
+    climbs_unordered: bool = False
+    """Whether it is not for those above who ask for order."""
 
     @cached_property
     def subscribers(self) -> int:
@@ -199,9 +201,9 @@ class Arrival(Unstable[Publish | Notice]):
 
     @property
     def is_unordered(self) -> bool:
-        """Whether its publisher asks for no order."""
+        """Whether nobody gets it in order."""
         assert isinstance(self.publication, Publish)
-        return self.publication.flags & Flag.UNORDERED != 0
+        return self.publication.flags & (Flag.UNORDERED | Flag.UNORDERED_ONLY) != 0
 
     @property
     def hop(self) -> NodeId:

@@ -188,6 +188,8 @@ def log_of_sent(stream: Sequence[Arrival]) -> list[Publish]:
             flag = Flag.AWAITED
         elif arrival.has_waited:
             flag = Flag.ACKNOWLEDGED
+        elif arrival.route.climbs_unordered:
+            flag = Flag.UNORDERED_ONLY
         log.append(_flagged(arrival.publication, flag))
     return log
 

@@ -142,10 +142,10 @@ class PlacedPublications(Publications):
 
     # --- on their way -----------------------------------------------------------------------
 
-    def compute_route(self, source: Neighbour, content: bytes) -> Route:
-        """Who wants a content; where it goes is not decided before there are places."""
-        route = super().compute_route(source, content)
-        matching = self.interests.subscriptions.matching(decode_content(content))
+    def compute_route(self, source: Neighbour, publication: Publish) -> Route:
+        """Who wants it; where it goes is not decided before there are places."""
+        route = super().compute_route(source, publication)
+        matching = self.interests.subscriptions.matching(decode_content(publication.content))
         wanted_by = dict.fromkeys(entry.client for entry in matching)
         return _WantedRoute(
             down=(),

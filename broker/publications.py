@@ -126,7 +126,7 @@ class Publications:
             counters.duplicate += 1
             route = NOWHERE
         else:
-            route = self._route(source, publication.content)
+            route = self._route(source, publication)
             if isinstance(source, Below) and source.kind is NodeKind.CLIENT:
                 _require_publishable(source, publication, route)
             if self.ordering.settles_at_root:
@@ -325,8 +325,11 @@ class Publications:
 
     # --- where to ---------------------------------------------------------------------------
 
-    def _route(self, source: Neighbour, content: bytes) -> Route:
-        """Where this content goes, from here and from this source; remembered."""
+    def _route(self, source: Neighbour, publication: Publish) -> Route:
+        """Where this goes, from here and from this source; remembered by its content."""
+        if publication.flags & Flag.UNORDERED_ONLY:
+            return self.compute_route(source, publication)
+        content = publication.content
         if source.routes_version != self.neighbours.version:
             source.routes.clear()
             source.routes_version = self.neighbours.version
@@ -334,15 +337,15 @@ class Publications:
         if route is None:
             if len(source.routes) >= self._limits.cached_routes_max:
                 source.routes.clear()
-            route = source.routes[content] = self.compute_route(source, content)
+            route = source.routes[content] = self.compute_route(source, publication)
             self.counters.routes_computed += 1
         else:
             self.counters.routes_cached += 1
         return route
 
-    def compute_route(self, source: Neighbour, content: bytes) -> Route:
-        """Where this content goes, from here and from this source."""
-        attributes = decode_content(content)
+    def compute_route(self, source: Neighbour, publication: Publish) -> Route:
+        """Where this goes, from here and from this source."""
+        attributes = decode_content(publication.content)
         is_from_client = isinstance(source, Below) and source.kind is NodeKind.CLIENT
         is_allowed = not is_from_client or any(
             advertisement.filter.matches(attributes)
@@ -354,6 +357,9 @@ class Publications:
             return Route(down=(), climbs=True, links=(), is_allowed=is_allowed, version=version)
         index = self.interests.subscriptions.index
         matching = index.matching_bits(attributes)
+        conflicts = self.interests.conflicts
+        if conflicts is not None and publication.flags & Flag.UNORDERED_ONLY:
+            matching = conflicts.unordered(matching)
         hops = index.hops_of(matching)
         below = self.neighbours.below
         if self.interests.policy == FLOODING:
@@ -377,7 +383,6 @@ class Publications:
             is_allowed=is_allowed,
             version=version,
         )
-        conflicts = self.interests.conflicts
         if conflicts is None or parent is None or source is parent:
             return route  # nothing is ever held at the root, nor if it comes from above
         is_conflict = climbs and conflicts.is_conflict(matching, UP)
@@ -628,11 +633,15 @@ class Publications:
 
 
 def _for_parent(arrival: Arrival) -> Message:
-    """The publication as it goes up: with a flag, if this broker waits for it to be settled."""
+    """The publication as it goes up: with a flag, if there is anything particular about that."""
     publication = arrival.publication
-    if not arrival.waits or not isinstance(publication, Publish):
+    if not isinstance(publication, Publish):
         return publication
-    return publication.with_flags(publication.flags | Flag.AWAITED)
+    if arrival.waits:
+        return publication.with_flags(publication.flags | Flag.AWAITED)
+    if arrival.route.climbs_unordered:
+        return publication.with_flags(publication.flags | Flag.UNORDERED_ONLY)
+    return publication
 
 
 def _require_publishable(source: Below, publication: Publish, route: Route) -> None:

@@ -57,8 +57,15 @@ class _Item:
     """The hub has not had it before, or not that it remembers."""
     number: int = 0
     """Its place among what the origin sent."""
+    unordered_at: set[NodeId | None] = attrs.field(factory=set)
+    """The sides that have it only for those who do not ask for order."""
     wanted_by: Mapping[NodeId | None, _Wishes] = attrs.field(factory=dict)
     """The sides that want it; None is the hub's own side."""
+
+    @property
+    def is_unordered_only(self) -> bool:
+        """Whether it is so wherever anybody has it."""
+        return self.publication.flags & Flag.UNORDERED_ONLY != 0
 
 
 class Reunion:
@@ -131,20 +138,35 @@ class Reunion:
         if arrival is not None:
             return arrival.is_awaited and not arrival.is_settled
         source: Below = item.origin.neighbour if item.origin is not None else GONE
-        route = self._publications.compute_route(source, item.publication.content)
+        route = self._publications.compute_route(source, item.publication)
         return route.conflicts and not self._asked_too_late_above(item)
 
     # --- what is known ------------------------------------------------------------------------
 
-    def _item(self, publication: Publish) -> _Item:
+    def _item(self, publication: Publish, side: NodeId | None) -> _Item:
+        """Note that a side has this."""
         key = key_of(publication)
         item = self._items.get(key)
         if item is None:
             item = self._items[key] = _Item(publication, is_stable=key in self._stable)
-            item.wanted_by = self._sides_wanting(publication.content)
-            if publication.flags & Flag.UNORDERED or not self._is_ordered:
-                item.wanted_by = {side: {} for side in item.wanted_by}
+        elif item.is_unordered_only:
+            item.publication = publication
+        if publication.flags & Flag.UNORDERED_ONLY:
+            item.unordered_at.add(side)
         return item
+
+    def _wishes_for(self, item: _Item) -> Mapping[NodeId | None, _Wishes]:
+        wanted_by = self._sides_wanting(item.publication.content)
+        if item.publication.flags & Flag.UNORDERED or not self._is_ordered:
+            return {side: {} for side in wanted_by}
+        if not item.unordered_at:
+            return wanted_by
+        is_everywhere = item.is_unordered_only
+        found = {
+            side: _unordered(wishes) if is_everywhere or side in item.unordered_at else wishes
+            for side, wishes in wanted_by.items()
+        }
+        return {side: wishes for side, wishes in found.items() if wishes or not wanted_by[side]}
 
     def _sides_wanting(self, content: bytes) -> Mapping[NodeId | None, _Wishes]:
         wanted = self._wanted.get(content)
@@ -228,13 +250,13 @@ class Reunion:
     def _own_item(self, arrival: Arrival, *, is_own: bool = False) -> None:
         if arrival.route is not NOWHERE:  # or it is a duplicate of what was there before
             assert isinstance(arrival.publication, Publish)
-            item = self._item(arrival.publication)
+            item = self._item(arrival.publication, None)
             item.arrival, item.is_own = arrival, is_own
 
     def _collect(self, orphan: Orphan) -> Side:
         """What an orphan has told."""
         for number, publication in enumerate(orphan.sent, 1):
-            item = self._item(without_log_flags(publication))
+            item = self._item(without_log_flags(publication), orphan.neighbour.node)
             item.origin = orphan
             item.number = number
             item.is_awaited = publication.flags & Flag.AWAITED != 0
@@ -249,7 +271,7 @@ class Reunion:
         for publication in orphan.received:
             key = key_of(publication)
             if not publication.flags & Flag.NOTICE:
-                self._item(publication)
+                self._item(publication, orphan.neighbour.node)
             elif key not in self._items:
                 continue  # it is stable, which only its notice does not know yet
             got.append(key)
@@ -261,6 +283,8 @@ class Reunion:
         )
 
     def _find_lacking(self, sides: Sequence[Side]) -> None:
+        for item in self._items.values():
+            item.wanted_by = self._wishes_for(item)
         self._came_at = {k: self._find_when_it_came(k, item) for k, item in self._items.items()}
         for node, side in zip((None, *self._orphans), sides, strict=True):
             self._find_subscribers(node, side)
@@ -511,6 +535,9 @@ class Reunion:
             if item.arrival is None:
                 item.arrival = self._new_arrival(item)
             arrival = item.arrival
+            if arrival.publication is not item.publication:  # an orphan has it for everybody
+                arrival.publication = item.publication
+                arrival.route = attrs.evolve(arrival.route, climbs_unordered=True)
             arrival.missing += 1  # until `_finish`
             if item.origin is not None:
                 arrival.source = item.origin.neighbour
@@ -670,17 +697,17 @@ class Reunion:
     def _admit(self, item: _Item, arrival: Arrival, *, is_for_orphans: bool) -> None:
         """Let the hub route and settle a publication that it has not had before."""
         publications = self._publications
-        publication = item.publication
-        key = key_of(publication)
-        route = publications.compute_route(arrival.source, publication.content)
+        key = key_of(item.publication)
+        route = publications.compute_route(arrival.source, item.publication)
         down: Sequence[Below] = route.down
+        if route.climbs and self._asked_too_late_above(item):
+            route = self._climbing_unordered(arrival.source, route, item.publication)
         climbs = route.climbs
         has_had_it = publications.has_seen(key) and None in item.wanted_by
         if has_had_it or key in self._passed_by[None]:
             # Its own side wanted it, so that it has had it, before it became stable there.
             down = [neighbour for neighbour in down if neighbour.node in self._orphans]
             climbs = False
-        climbs = climbs and not self._asked_too_late_above(item)
         if is_for_orphans:
             given = arrival.adopted_by
             down = [
@@ -709,6 +736,17 @@ class Reunion:
             publications.settle_now(arrival)
         else:
             publications.admit(arrival)
+
+    def _climbing_unordered(self, source: Neighbour, route: Route, publication: Publish) -> Route:
+        """The same route, but upwards only for those who do not ask for order."""
+        publication = publication.with_flags(publication.flags | Flag.UNORDERED_ONLY)
+        return attrs.evolve(
+            route,
+            climbs=self._publications.compute_route(source, publication).climbs,
+            climbs_unordered=True,
+            conflicts=False,
+            conflicts_if_awaited=False,
+        )
 
     def _asked_too_late_above(self, item: _Item) -> bool:
         """Whether those above asked for it only when it had been settled somewhere below.
@@ -771,6 +809,10 @@ class Reunion:
                 publications.complete_at_root(arrival)
         for orphan in self._orphans.values():
             publications.look_for_stable(orphan.neighbour)
+
+
+def _unordered(wishes: _Wishes) -> _Wishes:
+    return {name: client for name, client in wishes.items() if client is None}
 
 
 def _place(arrival: Arrival, neighbour: Below, tick: int) -> None:

@@ -147,7 +147,7 @@ class SequencedReunion:
     def _take_in(self, source: Below, publication: Publish) -> None:
         """It was on its way up, and has not come to the hub."""
         publications = self._publications
-        route = publications.compute_route(source, publication.content)
+        route = publications.compute_route(source, publication)
         publication = publications.take_place(publication, source)
         arrival = self._new_arrival(publication, source, route)
         arrival.missing += 1 + len(route.down)
@@ -268,7 +268,7 @@ class SequencedReunion:
         publication = arrival.publication
         assert isinstance(publication, Publish)
         from_above = publications.neighbours.parent or GONE
-        for neighbour in publications.compute_route(from_above, publication.content).down:
+        for neighbour in publications.compute_route(from_above, publication).down:
             beginning = self._beginnings.get(neighbour.node, self._own)
             if beginning is not None and beginning.lacks(publication):
                 _note_possession(neighbour, arrival)

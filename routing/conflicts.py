@@ -173,6 +173,10 @@ class Conflicts:
                 bits |= of_client[client]
         return bits
 
+    def unordered(self, matching: int) -> int:
+        """Those of these subscriptions that do not ask for order."""
+        return matching & ~self._ordered
+
     def is_conflict(self, matching: int, above: NodeId, *, unseen_at: NodeId | None = None) -> bool:
         """Whether what these subscriptions match conflicts, if `above` is the way up.
 

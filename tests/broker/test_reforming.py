@@ -441,6 +441,42 @@ def test_nobody_beyond_the_hub_is_sent_what_was_settled_before_its_subscription_
     assert shared
 
 
+@pytest.mark.parametrize("does_hub_fail", [False, True])
+def test_who_asks_for_no_order_is_sent_what_others_beyond_the_hub_came_too_late_for(
+    *, does_hub_fail: bool
+) -> None:
+    """S has p:1 from d, which could not send it up before it failed.
+
+    U asked for it in time, and t, who wants it in order, when d could not hear of that any more.
+    """
+    for late in AT_ANY_TIME:
+        overlay = Conversation(delta=2)
+        overlay.brokers("r", m="r", d="m", e="r")
+        p, q = overlay.client("p", at="d"), overlay.client("q", at="r")
+        s, t, u = (overlay.client(name, at=at) for name, at in (("s", "d"), ("t", "e"), ("u", "e")))
+        p.advertises("x = 1")
+        q.advertises("x = 2")
+        s.subscribes("TRUE")
+        t.subscribes("x = 2")
+        u.subscribes("x = 1", ordered=False)
+        overlay.settle()
+        overlay.loses_connection("d", "m")
+        p.publishes(x=1)
+        overlay.settle(2.1 * MS)
+        overlay.crashes("d")
+        t.subscribes("x = 1")
+        overlay.settle(late * MS)
+        if does_hub_fail:
+            overlay.crashes("m")
+        q.publishes(x=2)
+        overlay.settle(5)
+
+        assert "p:1" in s.received
+        assert "p:1" not in t.received
+        assert u.received == ["p:1"]
+        assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("then", [1.0, 3.0, 6.0])
 def test_what_somebody_got_who_asked_while_it_was_under_way_keeps_its_place(then: float) -> None:
     """S and t ask for p:1 when it is settled, and not stable, as z is far away.

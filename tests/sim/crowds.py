@@ -7,6 +7,7 @@ simulator in which that comes about by chance are few.
     python -m tests.sim.crowds 0:100000
 
 With --moves, brokers hand over children meanwhile, and somebody advertises in the middle of it.
+With --mixed, half of the subscriptions ask for no order.
 """
 
 import math
@@ -69,9 +70,10 @@ class _Moves:
             self._overlay.world.after(FASTEST_S, self._publish_when_confirmed)
 
 
-def crowded_run(seed: int, *, has_moves: bool = False) -> list[str]:
+def crowded_run(seed: int, *, has_moves: bool = False, is_mixed: bool = False) -> list[str]:
     """What is wrong at the end of this run."""
     random = Random(seed)
+    random_order = Random(f"order {seed}")
     delta = random.choice((1, 2, 2, 2, 3))
     overlay = Conversation(world=_world(seed), delta=delta)
     names = [f"b{number}" for number in range(random.randint(3, 7))]
@@ -90,6 +92,10 @@ def crowded_run(seed: int, *, has_moves: bool = False) -> list[str]:
     def some_filter() -> str:
         return "TRUE" if random.random() < wants_all else f"x = {random.randrange(2)}"
 
+    def subscribe(subscriber: Client) -> SubscriptionId:
+        is_ordered = not is_mixed or random_order.random() < 0.5
+        return subscriber.subscribes(some_filter(), ordered=is_ordered)
+
     publishers = [
         overlay.client(f"p{number}", at=random.choice(names))
         for number in range(random.randint(1, 3))
@@ -105,7 +111,7 @@ def crowded_run(seed: int, *, has_moves: bool = False) -> list[str]:
     subscriptions: dict[Client, SubscriptionId] = {}
     for subscriber in subscribers:
         if random.random() < 0.5:
-            subscriptions[subscriber] = subscriber.subscribes(some_filter())
+            subscriptions[subscriber] = subscribe(subscriber)
     overlay.settle()
     moves = _Moves(seed, overlay, names) if has_moves else None
 
@@ -120,9 +126,6 @@ def crowded_run(seed: int, *, has_moves: bool = False) -> list[str]:
     def publish(publisher: Client) -> None:
         publisher.publishes(x=random.choice(choices[publisher]))
 
-    def ask(subscriber: Client) -> None:
-        subscriber.subscribes(some_filter())
-
     for _ in range(random.randint(1, 2)):
         publisher = random.choice(publishers)
         sometime(partial(publish, publisher), before=0.3)
@@ -131,7 +134,7 @@ def crowded_run(seed: int, *, has_moves: bool = False) -> list[str]:
         sometime(partial(publish, publisher), after=0.3)
     for _ in range(random.randint(1, 4)):
         subscriber = random.choice(subscribers)
-        sometime(partial(ask, subscriber), before=0.6)
+        sometime(partial(subscribe, subscriber), before=0.6)
     if subscriptions and random.random() < 0.3:
         subscriber = random.choice(list(subscriptions))
         sometime(partial(subscriber.unsubscribes, subscriptions[subscriber]))
@@ -156,7 +159,9 @@ if __name__ == "__main__":
     first, end = map(int, sys.argv[1].split(":"))
     failed = 0
     for seed in range(first, end):
-        troubles = crowded_run(seed, has_moves="--moves" in sys.argv)
+        troubles = crowded_run(
+            seed, has_moves="--moves" in sys.argv, is_mixed="--mixed" in sys.argv
+        )
         if troubles:
             failed += 1
             print(f"seed {seed}: {troubles[0]}", flush=True)

@@ -31,6 +31,7 @@ def test_crowds_with_moves_that_once_went_wrong(seed: int) -> None:
 
 
 @pytest.mark.parametrize("has_moves", [False, True])
-def test_nothing_goes_wrong_in_a_crowd(*, has_moves: bool) -> None:
-    for seed in range(200):
-        assert crowded_run(seed, has_moves=has_moves) == [], f"seed {seed}"
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_nothing_goes_wrong_in_a_crowd(*, has_moves: bool, is_mixed: bool) -> None:
+    for seed in range(100):
+        assert crowded_run(seed, has_moves=has_moves, is_mixed=is_mixed) == [], f"seed {seed}"

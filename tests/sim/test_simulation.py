@@ -13,6 +13,7 @@ import broker.client_core
 import broker.publications
 from broker.client_core import ClientCore
 from broker.effects import Deliver
+from broker.messages import Publish
 from broker.neighbours import NOWHERE
 from broker.publications import Publications
 from broker.sim.runs import SimulatedRun, simulate
@@ -178,6 +179,7 @@ def test_schedules_with_freezes_that_once_went_wrong(seed: int, delta: int) -> N
         (466005356, 2),
         (466010573, 2),
         (466012987, 2),
+        (470003242, 2),
     ],
 )
 def test_schedules_with_moves_and_freezes_that_once_went_wrong(seed: int, delta: int) -> None:
@@ -304,8 +306,8 @@ def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
 def _forgets_a_hop(patch: pytest.MonkeyPatch) -> None:
     compute = Publications.compute_route
 
-    def short(self: Publications, source: Any, content: bytes) -> Any:
-        route = compute(self, source, content)
+    def short(self: Publications, source: Any, publication: Publish) -> Any:
+        route = compute(self, source, publication)
         return NOWHERE if len(route.down) == 2 else route
 
     patch.setattr(Publications, "compute_route", short)
