@@ -468,7 +468,6 @@ class Reunion:
         else:
             asked = self._orphans[node].asked_at
         asked_at = {name: then.latest for name, then in asked.items()}
-        is_client = self._is_client(node)
 
         def settled_for(name: SubscriptionId) -> Mapping[Key, int]:
             hop = self._hop_of(name) if placed_at else None
@@ -479,7 +478,7 @@ class Reunion:
                 name: client
                 for name, client in names.items()
                 if 0 < asked_at.get(name, 0) <= settled_for(name).get(key, math.inf)
-                and not (is_client and key in settled_at)
+                and not self._is_at_client(node, key)
             }
             for key, names in wanted.items()
         }
@@ -488,6 +487,8 @@ class Reunion:
         """Who else on a side wants what: they asked when it was under way, or have just asked."""
         found = {}
         for key, item in self._items.items():
+            if self._is_at_client(node, key):
+                continue
             clients = item.wanted_by.get(node, {}).values()
             others = {c for c in clients if c is not None} - side.subscribers.get(key, frozenset())
             if others:
@@ -514,6 +515,10 @@ class Reunion:
 
     def _is_client(self, node: NodeId | None) -> bool:
         return node is not None and self._orphans[node].neighbour.kind is NodeKind.CLIENT
+
+    def _is_at_client(self, node: NodeId | None, key: Key) -> bool:
+        """Whether a client has this already: in order, or else it will not have it so any more."""
+        return node is not None and self._is_client(node) and self._orphans[node].has_seen(key)
 
     def _lacks(self, node: NodeId | None, key: Key, item: _Item) -> bool:
         """Whether a side that wants a publication, and has not got it lately, has not got it."""

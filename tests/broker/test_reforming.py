@@ -441,6 +441,34 @@ def test_nobody_beyond_the_hub_is_sent_what_was_settled_before_its_subscription_
     assert shared
 
 
+def test_what_a_client_has_from_before_it_subscribed_does_not_say_in_which_order() -> None:
+    """S0 got p2:1 and p1:1 from r when it had not been confirmed that it wants them in order.
+
+    S1 got p1:1 first, as d knew nobody who wants both and is beyond r, and is still to have p2:1.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", d="r", h="r")
+    p1, p2 = overlay.client("p1", at="d"), overlay.client("p2", at="h")
+    s0, s1 = overlay.client("s0", at="r"), overlay.client("s1", at="d")
+    p1.advertises("TRUE")
+    p2.advertises("TRUE")
+    s1.subscribes("TRUE")
+    overlay.client("u", at="h").subscribes("TRUE", ordered=False)
+    overlay.settle()
+    s0.subscribes("TRUE")
+    p2.publishes(x=2)
+    overlay.settle(0.5 * MS)
+    p1.publishes(x=1)
+    overlay.settle(2.3 * MS)
+    overlay.crashes("d")
+    overlay.settle(0.4 * MS)
+    overlay.crashes("r")
+    overlay.settle(5)
+
+    assert s1.received == ["p1:1", "p2:1"]
+    assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("does_hub_fail", [False, True])
 def test_who_asks_for_no_order_is_sent_what_others_beyond_the_hub_came_too_late_for(
     *, does_hub_fail: bool
