@@ -674,7 +674,7 @@ class Interests:
 
     def claims_of(
         self, child: Below, taker: Below
-    ) -> tuple[list[Advertise], list[Subscribe], list[Advertise | Subscribe]]:
+    ) -> tuple[list[Advertise], list[Subscribe], list[Advertise], list[Subscribe]]:
         """What lies behind a child, and what was told or drawn there: for the one that takes it.
 
         What is still being installed has the operation by which that is done, as for a hub; and of
@@ -684,12 +684,12 @@ class Interests:
         unfinished = self._comes_again | self._requests.pending_for(child.hop)
         known = {name for name, hops in self._forwarded.items() if child.hop in hops}
         known.update(self._drawn_by(child))
-        told: list[Advertise | Subscribe] = [
+        advertisements_told = [
             self._advertise_by(entry, entry.path, pending[entry.id])
             for entry in self.advertisements
             if entry.id in pending and entry.hop != child.hop
         ]
-        told += [
+        subscriptions_told = [
             # Whoever takes it knows by the path which of them are its own.
             self._subscribe_by(
                 entry,
@@ -709,7 +709,7 @@ class Interests:
             for entry in self.subscriptions
             if entry.hop == child.hop
         ]
-        return advertisements, subscriptions, told
+        return advertisements, subscriptions, advertisements_told, subscriptions_told
 
     def unknown_to(self, taker: Below, children: Iterable[Below]) -> list[SubscriptionId]:
         """What a taker of these children does not know yet, and will have to."""
@@ -788,15 +788,18 @@ class Interests:
         handed: Sequence[Advertise | Subscribe],
         advertised: int,
         asked: Sequence[Asked | None],
+        known: Sequence[Asked | None],
         now: float,
     ) -> None:
         """The parent hands over a child, and says what lies behind it, and then what it knows.
 
         First come so many advertisements, and then the subscriptions that were confirmed then. All
-        of it stays where it is everywhere else, so that nobody else is told of it.
+        of it stays where it is everywhere else, so that nobody else is told of it. What the child
+        knows ends with subscriptions, of which it is said as well when they were confirmed.
         """
         advertisements = handed[:advertised]
         subscriptions = handed[advertised : advertised + len(asked)]
+        told = handed[advertised + len(asked) : len(handed) - len(known)]
         for advertise in advertisements:
             assert isinstance(advertise, Advertise)
             self._note_unfinished(advertise)
@@ -810,18 +813,23 @@ class Interests:
             forwarded = self._forwarded.setdefault(subscribe.subscription, {})
             forwarded.pop(child.hop, None)
             forwarded[UP] = None
-        for told in handed[advertised + len(asked) :]:
-            if isinstance(told, Subscribe):
-                self._note_told(child, told, now)
-            elif entry := self.advertisements.get(told.advertisement):
+        for advertise in told:
+            assert isinstance(advertise, Advertise)
+            if entry := self.advertisements.get(advertise.advertisement):
                 onwards = self._advertise_onwards(self._requests.new_operation(), entry)
                 self._requests.pass_on(onwards.operation, None, [(child, onwards)], now)
+        for subscribe, then in zip(handed[len(handed) - len(known) :], known, strict=True):
+            assert isinstance(subscribe, Subscribe)
+            self._note_told(child, subscribe, then, now)
         self._neighbours.version += 1
         drawing = [entry.id for entry in self.advertisements if entry.hop == child.hop]
         self.draw_towards(drawing, now)
 
-    def _note_told(self, child: Below, told: Subscribe, now: float) -> None:
-        """A child that has been taken over was told of a subscription, and may have heard of it."""
+    def _note_told(self, child: Below, told: Subscribe, then: Asked | None, now: float) -> None:
+        """A child that has been taken over was told of a subscription, and may have heard of it.
+
+        For the child it may count since long before this broker has heard of it.
+        """
         if told.subscription not in self.subscriptions:
             if told.path[-1] == self._node:  # withdrawn, which the parent does not know
                 if not is_client(child):
@@ -833,6 +841,9 @@ class Interests:
         self._forwarded.setdefault(told.subscription, {})
         entry = self.subscriptions.get(told.subscription)
         assert entry is not None
+        if entry.hop == UP and then is not None:
+            self._lately_confirmed.pop(entry.id, None)
+            self._note_confirmed(entry.id, then)
         if told.operation != NO_OPERATION:
             self._forward(entry, child, now)
         elif not is_client(child):

@@ -302,7 +302,8 @@ class Adopt:
     """A parent hands a child over, between which and itself nothing is under way any more.
 
     After it come, as the ordinary messages, the advertisements and the subscriptions that lie
-    behind the child, then the subscriptions that the child has been told of.
+    behind the child, then the advertisements that it has been told of and has not confirmed, and
+    the subscriptions that it has been told of.
     """
 
     move: int
@@ -324,6 +325,8 @@ class Adopt:
     subscriptions: tuple[Asked, ...]
     """When they were confirmed there."""
     told: int
+    known: tuple[Asked, ...]
+    """When the subscriptions were confirmed that it has been told of."""
 
 
 @attrs.frozen(kw_only=True)

@@ -43,13 +43,14 @@ say so (`redirects`).
 """
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from broker.effects import Level
 from broker.inputs import LinkId
+from broker.interests import Interests
 from broker.messages import (
     Adopt,
     Adopted,
@@ -133,7 +134,8 @@ class _Handover:
     @property
     def is_complete(self) -> bool:
         header = self.header
-        return len(self.told) == header.advertisements + len(header.subscriptions) + header.told
+        advertisements = header.advertisements + header.told
+        return len(self.told) == advertisements + len(header.subscriptions) + len(header.known)
 
 
 class Moving:
@@ -403,7 +405,7 @@ class Moving:
         for child in move.children:
             if child.node in move.answers:
                 continue
-            advertisements, subscriptions, told = core.interests.claims_of(child, move.taker)
+            advertisements, subscriptions, told, known = core.interests.claims_of(child, move.taker)
             header = Adopt(
                 move=move.number,
                 now=next(core.neighbours.clock),
@@ -414,12 +416,11 @@ class Moving:
                 stable=stable,
                 asked=tuple(core.requests.unconfirmed_by(child)),
                 advertisements=len(advertisements),
-                subscriptions=tuple(
-                    core.interests.confirmed_at(claim.subscription for claim in subscriptions)
-                ),
+                subscriptions=_confirmed_at(core.interests, subscriptions),
                 told=len(told),
+                known=_confirmed_at(core.interests, known),
             )
-            messages: list[Message] = [header, *advertisements, *subscriptions, *told]
+            messages: list[Message] = [header, *advertisements, *subscriptions, *told, *known]
             for message in messages:
                 core.outbox.send(move.taker.link, message)
             stable = ()
@@ -593,16 +594,23 @@ class Moving:
         core.neighbours.below[child.node] = child
         self._expected[child.node] = (header, core.now)
         here = next(core.neighbours.clock)
-        asked = [
-            Asked(
+
+        def asked_here(then: Asked) -> Asked | None:
+            if not then.latest:
+                return None
+            return Asked(
                 translated(then.earliest, told_at=header.now, here=self._paused_at),
                 translated(then.latest, told_at=header.now, here=here),
             )
-            if then.latest
-            else None
-            for then in header.subscriptions
-        ]
-        core.interests.take_over(child, told, header.advertisements, asked, core.now)
+
+        core.interests.take_over(
+            child,
+            told,
+            header.advertisements,
+            [*map(asked_here, header.subscriptions)],
+            [*map(asked_here, header.known)],
+            core.now,
+        )
         # What this broker has asked of the parent, the parent has asked of the child. And what the
         # parent has asked of both, it is going to ask this broker again, for the child.
         core.requests.ask_too(
@@ -766,3 +774,7 @@ class Moving:
 
 def _is_at_hand(neighbour: Below | None) -> bool:
     return neighbour is not None and neighbour.has_joined and neighbour.link is not None
+
+
+def _confirmed_at(interests: Interests, claims: Iterable[Subscribe]) -> tuple[Asked, ...]:
+    return tuple(interests.confirmed_at(claim.subscription for claim in claims))

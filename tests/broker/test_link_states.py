@@ -149,6 +149,7 @@ SAMPLES: tuple[Message, ...] = (
         advertisements=0,
         subscriptions=(),
         told=0,
+        known=(),
     ),
     Adopted(move=1, node=PEER, accepts=True),
     Moved(link=MOVED),

@@ -347,6 +347,25 @@ def test_who_comes_to_the_hub_of_what_its_broker_was_part_of_is_sent_to_its_own(
     assert overlay.troubles() == []
 
 
+def test_who_is_moved_had_subscribers_before_the_taker_knew_of_them() -> None:
+    """P publishes, while its connection is lost, before t is told of s; c fails before it comes."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", a="r", t="a", c="a")
+    publisher, subscriber = overlay.client("p", at="c"), overlay.client("s", at="r")
+    publisher.advertises("TRUE")
+    subscriber.subscribes("TRUE")
+    overlay.settle()
+    overlay.loses_connection("p", "c")
+    publisher.publishes(x=1)
+    assert overlay.world.move(NodeId("a"), NodeId("t"), NodeId("c"))
+    while overlay.parent_of("c") != "t":
+        overlay.settle(MS / 2)
+    overlay.crashes("c")
+    overlay.settle(5)
+
+    assert subscriber.received == ["p:1"]
+
+
 def test_what_is_being_installed_for_who_is_moved_is_not_taken_to_be_installed() -> None:
     """A has not confirmed the advertisement to b, which hands its client over to t, and both fail.
 

@@ -35,6 +35,11 @@ def test_mixed_crowds_that_once_went_wrong(seed: int) -> None:
     assert crowded_run(seed, is_mixed=True) == []
 
 
+@pytest.mark.parametrize("seed", [5218910, 5234784])
+def test_mixed_crowds_with_moves_that_once_went_wrong(seed: int) -> None:
+    assert crowded_run(seed, is_mixed=True, has_moves=True) == []
+
+
 @pytest.mark.parametrize("has_moves", [False, True])
 @pytest.mark.parametrize("is_mixed", [False, True])
 def test_nothing_goes_wrong_in_a_crowd(*, has_moves: bool, is_mixed: bool) -> None:
