@@ -151,6 +151,7 @@ class Reforming:
     def review(self) -> None:
         """Somebody has failed or has come: find out what is to be done now."""
         core = self._core
+        self._learn_own_place()
         self._step_down_if_superseded()
         parent = core.neighbours.parent
         if parent is not None and self._is_dead(parent) and parent.hop not in self._gaps:
@@ -171,6 +172,24 @@ class Reforming:
             self._answer_waiting()
         self._answer_doubted()
         self._answer_returning()
+
+    def _learn_own_place(self) -> None:
+        """Giver and taker have failed, and others know that the taker had taken this broker over.
+
+        What it stands next to is the taker, then, and perhaps not the giver any more.
+        """
+        core = self._core
+        parent = core.neighbours.parent
+        own = core.neighbourhood.link_of(core.node)
+        if parent is None or own is None or own.is_root or self._orphaned_by is not None:
+            return
+        taker = Life(own.parent, own.parent_incarnation)
+        if (
+            taker.node != parent.node
+            and self._is_dead(parent)
+            and core.neighbourhood.has_failed(taker)
+        ):
+            core.become_child_of(own)
 
     def _is_dead(self, neighbour: Neighbour) -> bool:
         life = Life(neighbour.node, neighbour.incarnation)
@@ -569,13 +588,15 @@ class Reforming:
 
     def _learn_who_moved(self, orphan: Orphan, message: Message) -> bool:
         """Who has joined an orphan in the meantime is not waited for."""
+        others: list[TopologyLink] = []
         match message:
             case Attach(links=links) | Neighbourhood(links=links):
                 others = [link for link in links if link.child != orphan.neighbour.node]
-                return self._core.neighbourhood.add_all(others)
             case Join(link=link):
-                return self._core.neighbourhood.add(link)
-        return False
+                others = [link]
+        is_news = self._core.neighbourhood.add_all(others)
+        self._learn_own_place()
+        return is_news
 
     def on_orphan_lost(self, neighbour: Below) -> None:
         """The connection of an orphan is gone; it will come again, or somebody will miss it."""

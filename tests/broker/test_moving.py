@@ -366,6 +366,33 @@ def test_who_is_moved_had_subscribers_before_the_taker_knew_of_them() -> None:
     assert subscriber.received == ["p:1"]
 
 
+def test_who_was_moved_and_does_not_know_it_learns_who_stands_around_the_taker() -> None:
+    """B takes c over, and then the place of r, so that s is a client of b when b fails, too."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", b="r", c="r", d="r")
+    subscriber, publisher = overlay.client("s", at="r"), overlay.client("p", at="d")
+    subscriber.subscribes("TRUE")
+    publisher.advertises("TRUE")
+    overlay.settle()
+    assert overlay.world.move(NodeId("r"), NodeId("b"), NodeId("c"))
+    while "c" not in overlay.broker("b").neighbours.below:
+        overlay.settle(MS / 2)
+    overlay.freezes("c")
+    overlay.crashes("r")
+    overlay.settle(0.2)
+    overlay.freezes("s")
+    overlay.crashes("b")
+    overlay.goes_on("c")
+    overlay.settle(0.2)
+    overlay.goes_on("s")
+    overlay.settle(5)
+    publisher.publishes(x=1)
+    overlay.settle(5)
+
+    assert subscriber.received == ["p:1"]
+    assert not subscriber.core.has_lost_session
+
+
 def test_what_is_being_installed_for_who_is_moved_is_not_taken_to_be_installed() -> None:
     """A has not confirmed the advertisement to b, which hands its client over to t, and both fail.
 
