@@ -13,18 +13,18 @@ Streams begin anew with what is kept, at both ends, so that counters and confirm
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 import attrs
 
 from broker.codec import decode_content
 from broker.interests import FLOODING
-from broker.messages import Flag, NodeKind, Publish, Settled
+from broker.messages import Asked, Flag, NodeKind, Publish, Settled
 from broker.neighbours import GONE, NOWHERE, UP, Above, Arrival, Below, Neighbour, Route
 from broker.orphans import Orphan, key_of, known_to_be_stable, without_log_flags
 from broker.publications import Publications
-from broker.ticks import tick_at
+from broker.ticks import LONG_AGO, tick_at
 from faulttol.merging import Key, Merge, Side, merge
 from faulttol.neighbourhood import Life
 from routing.ids import NodeId, SubscriptionId
@@ -301,8 +301,11 @@ class Reunion:
             side.lacks = [key for key in lacks if key not in self._too_late[node]]
             known = {*side.got, *side.gave, *side.settled, *lacks}
             side.had = [key for key in side.subscriptions if key not in known]
+            side.had_asked = {key for key in side.lacks if self._had_asked(key, side, asked_at)}
             side.asked_in_time = {
-                key for key in side.lacks if self._has_asked_in_time(node, key, side, asked_at)
+                key
+                for key in side.lacks
+                if key in side.had_asked or self._has_asked_in_time(node, key, side)
             }
 
     def _asked_at(self, node: NodeId | None) -> _AskedAt:
@@ -345,9 +348,12 @@ class Reunion:
         _, latest = self._came_at[key]
         return bool(names) and all(asked_at(name)[0] > latest for name in names)
 
-    def _has_asked_in_time(
-        self, node: NodeId | None, key: Key, side: Side, asked_at: _AskedAt
-    ) -> bool:
+    def _had_asked(self, key: Key, side: Side, asked_at: _AskedAt) -> bool:
+        """Whether somebody had a subscription, and everybody knew, before this was under way."""
+        earliest, _ = self._came_at[key]
+        return any(asked_at(name)[1] < earliest for name in side.subscriptions[key])
+
+    def _has_asked_in_time(self, node: NodeId | None, key: Key, side: Side) -> bool:
         """Whether somebody on a side had a subscription before this went into the region.
 
         Somebody may publish under an advertisement when all have confirmed it; and whoever has a
@@ -358,9 +364,6 @@ class Reunion:
         interests = self._publications.interests
         names = side.subscriptions[key]
         item = self._items[key]
-        earliest, _ = self._came_at[key]
-        if any(asked_at(name)[1] < earliest for name in names):
-            return True
         announced = interests.announced(key[0], decode_content(item.publication.content))
         first = min((entry.tick for entry in announced), default=0)
         if item.is_own and item.arrival is not None and not item.arrival.has_waited:
@@ -402,14 +405,38 @@ class Reunion:
         side.settled_by = self._settled_by(placed_at)
         wishes = self._in_time(node, settled_at, placed_at)
         side.subscriptions = {key: frozenset(names) for key, names in wishes.items()}
-        subscribers = {
-            key: {client for client in names.values() if client is not None}
+        had = self._had(node, settled_at)
+        side.subscribers = _subscribers(wishes, had)
+        side.for_long = _subscribers(self._for_long(node, settled_at, wishes), had)
+        side.may_have = self._may_have(node, side)
+
+    def _for_long(
+        self, node: NodeId | None, settled_at: Mapping[Key, int], wishes: Mapping[Key, _Wishes]
+    ) -> Mapping[Key, _Wishes]:
+        """Those of the subscriptions that were confirmed everywhere when a side settled this.
+
+        On this side they were; but others beyond it may have had to confirm them as well, and until
+        then their client gets nothing in order.
+        """
+        asked = self._asked(node, wishes.values())
+        return {
+            key: {
+                name: client
+                for name, client in names.items()
+                if key not in settled_at or asked[name].latest == LONG_AGO
+            }
             for key, names in wishes.items()
         }
-        for key, clients in self._had(node, settled_at).items():
-            subscribers.setdefault(key, set()).update(clients)
-        side.subscribers = {key: frozenset(clients) for key, clients in subscribers.items()}
-        side.may_have = self._may_have(node, side)
+
+    def _asked(
+        self, node: NodeId | None, wishes: Iterable[_Wishes]
+    ) -> Mapping[SubscriptionId, Asked]:
+        """When a side's subscriptions were confirmed there, by its own clock."""
+        if node is not None:
+            return self._orphans[node].asked_at
+        names = list(dict.fromkeys(chain.from_iterable(wishes)))
+        confirmed_at = self._publications.interests.confirmed_at(names)
+        return dict(zip(names, confirmed_at, strict=True))
 
     def _settled_at(self, node: NodeId | None) -> dict[Key, int]:
         """What a side has settled, and when, by its clock."""
@@ -461,12 +488,7 @@ class Reunion:
         wanted = {
             key: item.wanted_by[node] for key, item in self._items.items() if node in item.wanted_by
         }
-        if node is None:
-            names = list(dict.fromkeys(chain.from_iterable(wanted.values())))
-            confirmed_at = self._publications.interests.confirmed_at(names)
-            asked = dict(zip(names, confirmed_at, strict=True))
-        else:
-            asked = self._orphans[node].asked_at
+        asked = self._asked(node, wanted.values())
         asked_at = {name: then.latest for name, then in asked.items()}
 
         def settled_for(name: SubscriptionId) -> Mapping[Key, int]:
@@ -814,6 +836,17 @@ class Reunion:
                 publications.complete_at_root(arrival)
         for orphan in self._orphans.values():
             publications.look_for_stable(orphan.neighbour)
+
+
+def _subscribers(
+    wishes: Mapping[Key, _Wishes], had: Mapping[Key, Collection[NodeId]]
+) -> Mapping[Key, frozenset[NodeId]]:
+    """Whose these subscriptions are, if order matters to them; and who had what besides."""
+    found = {
+        key: frozenset(client for client in names.values() if client is not None)
+        for key, names in wishes.items()
+    }
+    return found | {key: found.get(key, frozenset()) | set(clients) for key, clients in had.items()}
 
 
 def _unordered(wishes: _Wishes) -> _Wishes:

@@ -26,7 +26,9 @@ asked for it when it was under way.
 A circle with something in it that a side lacks is none: the region had *passed by* that side, whose
 subscription came too late for the one that it wants now, and it is not to have it. It did not come
 too late if that side got, by the same subscription, something that was there before, or if it was
-installed before anybody could publish such a thing.
+installed before anybody could publish such a thing. And if it is certain that it was not, somebody
+has subscribed just before who is taken to have got in order what came before he could: then all
+bindings of such subscribers are only supposed.
 
 A publication is *decided* if the region released it to some side, or if something that it comes
 before was released. What is not decided the hub takes in as it takes in any other. Nor is decided
@@ -75,10 +77,14 @@ class Side:
     """Who on this side has it in order, or, of what it does not have, is to have it so."""
     may_have: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
     """Who else there wants it in order: they asked when it was under way, and may have got it."""
+    for_long: Mapping[Key, frozenset[NodeId]] = attrs.field(factory=dict)
+    """Those of the subscribers who had asked long before, and have it in order for sure."""
     subscriptions: Mapping[Key, frozenset[SubscriptionId]] = attrs.field(factory=dict)
     """And by which of their subscriptions, as far as that is known."""
     asked_in_time: Collection[Key] = frozenset()
     """Those in `lacks` that it has asked for before they went into the region."""
+    had_asked: Collection[Key] = frozenset()
+    """Those that it was owed before they were published, beyond any doubt."""
 
 
 @attrs.frozen
@@ -172,6 +178,7 @@ def merge(
     Those that are `held` the hub decides all the same.
     """
     passed_by: list[set[Key]] = [set() for _ in sides]
+    is_doubting = False
     while True:
         lacks = [
             [key for key in side.lacks if key not in out]
@@ -182,7 +189,13 @@ def merge(
         order, circles = _sorted_by(bindings, keys)
         supposed: list[_Pair] = []
         if circles:
-            late = _on_a_circle(certain, lacking) or _of_one_side(sides, certain, lacking)
+            late = _on_a_circle(certain, lacking)
+            if not is_doubting and any(key in sides[n].had_asked for n, _, key in late):
+                is_doubting = True
+                sides = [*map(_without_doubtful, sides)]
+                passed_by = [set() for _ in sides]
+                continue
+            late = late or _of_one_side(sides, certain, lacking)
         else:
             supposed, late = _suppose(keys, sides, lacks, certain)
         if not late:
@@ -202,6 +215,15 @@ def merge(
         passed_by=tuple(map(frozenset, passed_by)),
         circles=circles,
     )
+
+
+def _without_doubtful(side: Side) -> Side:
+    """Whoever has asked lately may have what it is taken to have, or not."""
+    may_have = {
+        key: side.may_have.get(key, _NOBODY) | clients - side.for_long.get(key, _NOBODY)
+        for key, clients in side.subscribers.items()
+    }
+    return attrs.evolve(side, subscribers=side.for_long, may_have={**side.may_have, **may_have})
 
 
 def _bind(

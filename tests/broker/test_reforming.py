@@ -469,6 +469,35 @@ def test_what_a_client_has_from_before_it_subscribed_does_not_say_in_which_order
     assert overlay.troubles() == []
 
 
+def test_who_has_asked_in_time_is_not_passed_by_for_somebody_who_may_not_have_it_in_order() -> None:
+    """The hub, h, has confirmed what s2 asks for when p1:1 comes, which went to s2 before that.
+
+    So s2 does not have p1:1 and p2:1 in the order in which h has settled them, and s0, who got
+    p2:1 from d, is to have p1:1.
+    """
+    overlay = Conversation(delta=1)
+    overlay.brokers("a", h="a", d="h")
+    p1, p2 = overlay.client("p1", at="a"), overlay.client("p2", at="d")
+    s0, s2 = overlay.client("s0", at="d"), overlay.client("s2", at="a")
+    p1.advertises("TRUE")
+    p2.advertises("TRUE")
+    s0.subscribes("TRUE")
+    overlay.client("u", at="a").subscribes("TRUE", ordered=False)
+    overlay.settle()
+    s2.subscribes("TRUE")
+    overlay.settle(1.5 * MS)
+    p2.publishes(x=2)
+    overlay.settle(1.7 * MS)
+    p1.publishes(x=1)
+    overlay.settle(2.5 * MS)
+    overlay.crashes("d")
+    overlay.settle(5)
+
+    assert s0.received == ["p2:1", "p1:1"]
+    assert s2.received == []
+    assert overlay.troubles() == []
+
+
 @pytest.mark.parametrize("does_hub_fail", [False, True])
 def test_who_asks_for_no_order_is_sent_what_others_beyond_the_hub_came_too_late_for(
     *, does_hub_fail: bool
