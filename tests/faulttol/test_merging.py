@@ -273,6 +273,17 @@ def test_who_cannot_have_asked_in_time_is_passed_by_for_somebody_who_may_have_go
     assert not any(merge(keys("p1 q1"), [ahead, timely]).passed_by)
 
 
+def test_who_had_asked_beyond_doubt_is_passed_by_only_for_those_who_had_asked_long_before() -> None:
+    ahead = side(settled="p1 q1", gave="p1 q1", decides=True, s="p1 q1")
+    for_sure = attrs.evolve(ahead, for_long=ahead.subscribers)
+    behind = side(got="q1", lacks="p1", t="p1 q1")
+    behind.for_long = behind.subscribers
+    behind.asked_in_time = behind.had_asked = keys("p1")
+
+    assert not any(merge(keys("p1 q1"), [ahead, behind]).passed_by)
+    assert merge(keys("p1 q1"), [for_sure, behind]).passed_by[1] == frozenset(keys("p1"))
+
+
 def test_who_may_have_got_it_does_not_count_against_those_who_did() -> None:
     ahead = side(got="q1 p1", s="p1 q1")
     perhaps = side(settled="p1 q1", gave="p1", got="q1", t="q1")
