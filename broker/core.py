@@ -328,7 +328,7 @@ class BrokerCore:
         parent = self.neighbours.parent
         return (
             self.is_ready
-            and not (self._is_cut_off or self.reforming.is_busy)
+            and not (self._is_cut_off or self._is_rejoining or self.reforming.is_busy)
             and self._drain_until is None
             and (parent is None or parent.link is not None)
         )

@@ -67,3 +67,22 @@ def test_a_branch_that_joins_gets_nothing_until_all_know_who_asks_there(reader_a
     assert reader.received[-1] == "far:1"
     assert overlay.judge("pairwise").is_clean
     assert overlay.broker("b").status()["state"] == "operational"
+
+
+def test_a_branch_takes_nobody_over_before_all_know_that_it_has_joined() -> None:
+    """It would ask whom it takes to confirm that, too, as if that one had joined."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("a", m="a", n="m", o="n", c="a", e="c")
+    overlay.world.add_broker(NodeId("b"), NodeId("o"), fallbacks=[NodeId("a")])
+    overlay.settle()
+    overlay.crashes("m", "n", "o")
+    overlay.freezes("e")
+    overlay.settle(2)
+    assert overlay.parent_of("b") == "a"
+    assert overlay.world.move(NodeId("a"), NodeId("b"), NodeId("c"))
+    overlay.settle(0.1)
+    overlay.goes_on("e")
+    overlay.settle(5)
+
+    assert overlay.broker("c").statistics().protocol_errors == 0
+    assert overlay.troubles() == []
