@@ -817,7 +817,9 @@ class ClientCore:
                 known = self._known_neighbourhood()
                 if self._link_state is LinkState.TO_PARENT and self.broker is not None:
                     self._orphaned_by = None
-                    known.add(self._own_link(self.broker))
+                    own = known.link_of(self.node)
+                    if own is None or own.parent != self.broker:
+                        known.add(self._own_link(self.broker))
                 for life in closed:
                     known.bury(life)
                 known.add_all(links)

@@ -757,6 +757,9 @@ class Interests:
         for subscription in [e for e in self.subscriptions if e.hop == child.hop]:
             path = self._extended(subscription.path, taker.node)
             self._move_subscription(subscription, path, taker.hop)
+            if subscription.id in self._unconfirmed:  # the taker confirms it, from now on
+                self._forget_request(subscription.id)
+                self._note_confirmed(subscription.id)
         for entry in self.subscriptions:
             forwarded = self._forwarded[entry.id]
             if child.hop in forwarded:

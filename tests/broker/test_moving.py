@@ -393,6 +393,56 @@ def test_who_was_moved_and_does_not_know_it_learns_who_stands_around_the_taker()
     assert not subscriber.core.has_lost_session
 
 
+def test_a_client_that_was_moved_knows_where_it_is_whatever_it_was_told_meanwhile() -> None:
+    """P tells of a broker that has joined, when the client is prepared and t has paused."""
+    overlay = Conversation(delta=2)
+    overlay.brokers("r", p="r", t="p")
+    client = overlay.client("client", at="p")
+    overlay.freezes("t")
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId("client"))
+    overlay.settle(5 * MS)
+    overlay.world.add_broker(NodeId("late"), NodeId("p"), delta=2)
+    overlay.settle(5 * MS)
+    overlay.crashes("late")
+    overlay.settle(20 * MS)
+    overlay.goes_on("t")
+    overlay.settle()
+
+    own = client.core._known_neighbourhood().link_of(NodeId("client"))
+    assert own is not None
+    assert (client.core.broker, own.parent) == ("t", "t")
+
+
+def test_what_a_taker_confirms_does_not_count_as_unconfirmed_at_the_giver() -> None:
+    """S asks, and is handed over to t, beyond which all publishers are: nobody asks p again.
+
+    T fails, so that s and u go to p, and then u, which has pub:1 for s.
+    """
+    overlay = Conversation(delta=2)
+    overlay.brokers("p", t="p", u="t")
+    publisher, subscriber = overlay.client("pub", at="u"), overlay.client("s", at="p")
+    publisher.advertises("TRUE")
+    overlay.settle()
+    overlay.freezes("u")
+    subscriber.subscribes("TRUE")
+    overlay.settle(5 * MS)
+    assert overlay.world.move(NodeId("p"), NodeId("t"), NodeId("s"))
+    overlay.settle(20 * MS)
+    overlay.goes_on("u")
+    while not subscriber.answered:
+        overlay.settle(MS)
+    assert subscriber.core.broker == overlay.broker("t").node
+    overlay.crashes("t")
+    overlay.settle(1)
+    overlay.loses_connection("u", "p")
+    publisher.publishes(x=1)
+    overlay.settle(1.5 * MS)
+    overlay.crashes("u")
+    overlay.settle(5)
+
+    assert subscriber.received == ["pub:1"]
+
+
 def test_what_is_being_installed_for_who_is_moved_is_not_taken_to_be_installed() -> None:
     """A has not confirmed the advertisement to b, which hands its client over to t, and both fail.
 

@@ -35,7 +35,9 @@ def test_mixed_crowds_that_once_went_wrong(seed: int) -> None:
     assert crowded_run(seed, is_mixed=True) == []
 
 
-@pytest.mark.parametrize("seed", [5218910, 5229638, 5234784, 5250573, 5526297, 5626334])
+@pytest.mark.parametrize(
+    "seed", [5218910, 5229638, 5234784, 5250573, 5526297, 5626334, 6105659, 6111247]
+)
 def test_mixed_crowds_with_moves_that_once_went_wrong(seed: int) -> None:
     assert crowded_run(seed, is_mixed=True, has_moves=True) == []
 
