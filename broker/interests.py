@@ -800,15 +800,12 @@ class Interests:
         of it stays where it is everywhere else, so that nobody else is told of it. What the child
         knows ends with subscriptions, of which it is said as well when they were confirmed.
         """
-        advertisements = handed[:advertised]
-        subscriptions = handed[advertised : advertised + len(asked)]
-        told = handed[advertised + len(asked) : len(handed) - len(known)]
-        for advertise in advertisements:
-            assert isinstance(advertise, Advertise)
+        advertisements = [each for each in handed if isinstance(each, Advertise)]
+        subscriptions = [each for each in handed if isinstance(each, Subscribe)]
+        for advertise in advertisements[:advertised]:
             self._note_unfinished(advertise)
             self._announce(advertise, child.hop)
-        for subscribe, then in zip(subscriptions, asked, strict=True):
-            assert isinstance(subscribe, Subscribe)
+        for subscribe, then in zip(subscriptions[: len(asked)], asked, strict=True):
             self._note_unfinished(subscribe)
             self._install(subscribe, child.hop)
             self._lately_confirmed.pop(subscribe.subscription, None)
@@ -816,13 +813,11 @@ class Interests:
             forwarded = self._forwarded.setdefault(subscribe.subscription, {})
             forwarded.pop(child.hop, None)
             forwarded[UP] = None
-        for advertise in told:
-            assert isinstance(advertise, Advertise)
+        for advertise in advertisements[advertised:]:
             if entry := self.advertisements.get(advertise.advertisement):
                 onwards = self._advertise_onwards(self._requests.new_operation(), entry)
                 self._requests.pass_on(onwards.operation, None, [(child, onwards)], now)
-        for subscribe, then in zip(handed[len(handed) - len(known) :], known, strict=True):
-            assert isinstance(subscribe, Subscribe)
+        for subscribe, then in zip(subscriptions[len(asked) :], known, strict=True):
             self._note_told(child, subscribe, then, now)
         self._neighbours.version += 1
         drawing = [entry.id for entry in self.advertisements if entry.hop == child.hop]

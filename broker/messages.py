@@ -18,6 +18,7 @@ from typing import Final
 
 import attrs
 
+from broker.ticks import translated
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
@@ -217,6 +218,18 @@ class Asked:
     def at(cls, tick: int) -> "Asked":
         """It was confirmed by the one who tells, who knows when."""
         return cls(tick, tick)
+
+    def translated(self, *, told_at: int, since: int, by: int) -> "Asked | None":
+        """The same by a clock that showed something from `since` to `by` at `told_at`.
+
+        None if it had not been confirmed.
+        """
+        if not self.latest:
+            return None
+        return Asked(
+            translated(self.earliest, told_at=told_at, here=since),
+            translated(self.latest, told_at=told_at, here=by),
+        )
 
 
 NOT_YET: Final = Asked.at(0)

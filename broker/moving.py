@@ -79,7 +79,6 @@ from broker.messages import (
 )
 from broker.neighbours import Above, Below, Neighbour
 from broker.orphans import Orphan
-from broker.ticks import translated
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import NodeId, OperationId, SubscriptionId
 
@@ -594,23 +593,14 @@ class Moving:
         core.neighbours.below[child.node] = child
         self._expected[child.node] = (header, core.now)
         here = next(core.neighbours.clock)
-
-        def asked_here(then: Asked) -> Asked | None:
-            if not then.latest:
-                return None
-            return Asked(
-                translated(then.earliest, told_at=header.now, here=self._paused_at),
-                translated(then.latest, told_at=header.now, here=here),
-            )
-
-        core.interests.take_over(
-            child,
-            told,
-            header.advertisements,
-            [*map(asked_here, header.subscriptions)],
-            [*map(asked_here, header.known)],
-            core.now,
+        asked, known = (
+            [
+                then.translated(told_at=header.now, since=self._paused_at, by=here)
+                for then in told_of
+            ]
+            for told_of in (header.subscriptions, header.known)
         )
+        core.interests.take_over(child, told, header.advertisements, asked, known, core.now)
         # What this broker has asked of the parent, the parent has asked of the child. And what the
         # parent has asked of both, it is going to ask this broker again, for the child.
         core.requests.ask_too(

@@ -206,6 +206,13 @@ class Arrival(Unstable[Publish | Notice]):
         return self.publication.flags & (Flag.UNORDERED | Flag.UNORDERED_ONLY) != 0
 
     @property
+    def flag_upwards(self) -> int:
+        """What the parent has to know about it."""
+        if self.waits:
+            return Flag.AWAITED
+        return Flag.UNORDERED_ONLY if self.route.climbs_unordered else 0
+
+    @property
     def hop(self) -> NodeId:
         """Where it came from."""
         return self.source.lane

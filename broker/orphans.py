@@ -96,9 +96,10 @@ class Orphan:
 
     def asked_here(self, asked: Asked) -> Asked | None:
         """The same by the hub's clock; None if it had not been confirmed when the orphan told."""
-        if not asked.latest:
-            return None
-        return Asked(self.at_earliest(asked.earliest), self.at_latest(asked.latest))
+        assert self.attach is not None
+        return asked.translated(
+            told_at=self.attach.now, since=self.welcomed_at, by=self.attached_at
+        )
 
     def at_earliest(self, tick: int) -> int:
         """What the hub's clock showed when the orphan's showed this; it may have been later."""
@@ -183,13 +184,8 @@ def log_of_sent(stream: Sequence[Arrival]) -> list[Publish]:
     """What a node gave to the broker above, for `Attach`."""
     log = []
     for arrival in stream:
-        flag = 0
-        if arrival.waits:
-            flag = Flag.AWAITED
-        elif arrival.has_waited:
-            flag = Flag.ACKNOWLEDGED
-        elif arrival.route.climbs_unordered:
-            flag = Flag.UNORDERED_ONLY
+        has_been_settled = arrival.has_waited and not arrival.waits
+        flag = Flag.ACKNOWLEDGED if has_been_settled else arrival.flag_upwards
         log.append(_flagged(arrival.publication, flag))
     return log
 

@@ -634,14 +634,10 @@ class Publications:
 
 def _for_parent(arrival: Arrival) -> Message:
     """The publication as it goes up: with a flag, if there is anything particular about that."""
-    publication = arrival.publication
-    if not isinstance(publication, Publish):
+    publication, flag = arrival.publication, arrival.flag_upwards
+    if not flag or not isinstance(publication, Publish):
         return publication
-    if arrival.waits:
-        return publication.with_flags(publication.flags | Flag.AWAITED)
-    if arrival.route.climbs_unordered:
-        return publication.with_flags(publication.flags | Flag.UNORDERED_ONLY)
-    return publication
+    return publication.with_flags(publication.flags | flag)
 
 
 def _require_publishable(source: Below, publication: Publish, route: Route) -> None:
