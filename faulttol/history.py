@@ -36,6 +36,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Protocol, Self
 import attrs
 
 from faulttol.errors import HistoryError
+from faulttol.files import make_folder, replace_text
 
 FORMAT_VERSION: Final = 1
 """Counts up when a reader of the old format would misread the new one."""
@@ -233,7 +234,8 @@ class HistoryWriter:
 
     def __init__(self, directory: Path, run: str, node: str, incarnation: int) -> None:
         folder = directory / HISTORY_FOLDER
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
+        make_folder(folder)
         self._run = run
         self._node = node
         self._incarnation = incarnation
@@ -331,11 +333,9 @@ _MANIFEST_FIELDS: Final = (
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write or replace the manifest of a run; a reader finds the old one or the new one."""
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     text = json.dumps(attrs.asdict(manifest), ensure_ascii=False, allow_nan=False, indent=2)
-    draft = directory / f"{MANIFEST_NAME}.draft"
-    draft.write_text(f"{text}\n", encoding="utf-8")
-    draft.replace(directory / MANIFEST_NAME)
+    replace_text(directory / MANIFEST_NAME, f"{text}\n")
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 from broker.event_lines import event_line
+from faulttol.files import make_folder
 from scripts.errors import BadInputError
 from scripts.happenings import CommandBegun, Delivered, Happening, Published
 from topologies.script import format_command
@@ -24,7 +25,7 @@ class EventLog:
     """Writes what happens into the `events.log` of a run directory."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory)
         self._file = (directory / NAME).open("a", encoding="utf-8", buffering=1)
         fcntl.flock(self._file, fcntl.LOCK_EX)
 

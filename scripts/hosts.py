@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
 
 import attrs
 
+from faulttol.files import naming
 from faulttol.history import HISTORY_FOLDER
 from scripts.errors import BadInputError, EnvironmentFailedError, ProblemsFoundError
 from topologies.configuration import Configuration
@@ -107,8 +108,9 @@ class SshHost:
         return f"@{self.address}"
 
     def command(self, *arguments: str) -> list[str]:
-        """Return what starts `plait` there."""
-        return self._there([*self.plait, *arguments, "--allow-remote"])
+        """Return what starts `plait` there, and makes the folder for its runs."""
+        command = shlex.join([*self.plait, *arguments, "--allow-remote"])
+        return self._there(f"mkdir -p {REMOTE_RUNS} && exec {command}")
 
     def run_directory(self, directory: Path, run_id: str) -> Path:
         """Return a directory below the home directory there."""
@@ -117,7 +119,7 @@ class SshHost:
     def send(self, number: signal.Signals, pid: int, child: subprocess.Popen[bytes]) -> None:
         """Have a signal sent there."""
         subprocess.run(  # noqa: S603 - what the user named
-            self._there(["kill", f"-{number.name.removeprefix('SIG')}", str(pid)]),
+            self._there(shlex.join(["kill", f"-{number.name.removeprefix('SIG')}", str(pid)])),
             stdin=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,
@@ -125,9 +127,9 @@ class SshHost:
 
     def fetch(self, directory: Path, run_id: str) -> None:
         """Unpack here what the run has written there, and remove it there."""
-        there = str(self.run_directory(directory, run_id))
+        there = shlex.quote(str(self.run_directory(directory, run_id)))
         result = subprocess.run(  # noqa: S603 - what the user named
-            [*self.ssh, *SSH_OPTIONS, self.name, f"tar -cf - -C {there} . && rm -rf {there}"],
+            self._there(f"tar -cf - -C {there} . && rm -rf -- {there}"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -135,7 +137,15 @@ class SshHost:
         if result.returncode:
             reason = result.stderr.decode(errors="replace").strip()
             raise EnvironmentFailedError(f"{self.name}: the history cannot be fetched: {reason}")
-        with tarfile.open(fileobj=io.BytesIO(result.stdout)) as archive:
+        try:
+            self._unpack(result.stdout, directory)
+        except tarfile.TarError as error:
+            raise EnvironmentFailedError(
+                f"{self.name}: the history that it sent is damaged: {error}"
+            ) from error
+
+    def _unpack(self, packed: bytes, directory: Path) -> None:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             for member in archive:
                 file = archive.extractfile(member)
                 parts = PurePosixPath(member.name).parts
@@ -143,10 +153,12 @@ class SshHost:
                 if file is not None and parts[:-1] in ((), (HISTORY_FOLDER,)):
                     target = directory.joinpath(*parts)
                     if not target.exists():
-                        target.write_bytes(file.read())
+                        with naming(target):
+                            target.write_bytes(file.read())
 
-    def _there(self, command: Sequence[str]) -> list[str]:
-        return [*self.ssh, *SSH_OPTIONS, self.name, shlex.join(command)]
+    def _there(self, command: str) -> list[str]:
+        """Return what has the shell there execute a command; what is in it has to be quoted."""
+        return [*self.ssh, *SSH_OPTIONS, self.name, command]
 
 
 def urls_as_addresses(configuration: Configuration) -> dict[str, str]:

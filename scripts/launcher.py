@@ -28,6 +28,7 @@ from typing import Final
 import attrs
 import trio
 
+from faulttol.files import make_folder
 from scripts.errors import EnvironmentFailedError
 from scripts.happenings import BrokerLost, BrokerReady, BrokersStarted, BrokersStopped, Tell
 from scripts.hosts import Host, ThisHost
@@ -40,6 +41,7 @@ ABORT_TIMEOUT_S: Final = 2.0
 """After an error nobody waits for a drain."""
 POLL_INTERVAL_S: Final = 0.01
 LOG_LINES_SHOWN: Final = 8
+LINE_CHARS_SHOWN: Final = 200
 
 
 Note = Callable[[str, str], None]
@@ -117,11 +119,22 @@ class BrokerProcess:
             async for chunk in output:
                 buffer += chunk
                 if not self.ready.is_set() and b"\n" in buffer:
-                    ready = json.loads(buffer.split(b"\n")[0])
-                    self.address, self._pid_there = ready["address"], ready["pid"]
-                    self.ready.set()
+                    self._take_ready(buffer.split(b"\n")[0])
         # Its output has ended and so has it, give or take a moment.
         return await trio.to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
+
+    def _take_ready(self, line: bytes) -> None:
+        """Read where it listens, as `plait broker --json` says it."""
+        try:
+            ready = json.loads(line)
+            self.address, self._pid_there = str(ready["address"]), int(ready["pid"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            said = line.decode(errors="replace")[:LINE_CHARS_SHOWN]
+            raise EnvironmentFailedError(
+                f"broker {self.plan.name}: found {said!r} as the first line of its output, expected"
+                " the one by which plait says that it is ready; does a shell there print something?"
+            ) from error
+        self.ready.set()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; one that has ended does not mind."""
@@ -246,7 +259,7 @@ class _Launcher:
         self._is_stopping = False
 
     def start_all(self, plans: Sequence[BrokerPlan]) -> None:
-        self._log_directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self._log_directory)
         for plan in plans:
             self._start(plan, incarnation=1, listen=plan.listen or plan.host.listen)
         self._tell(BrokersStarted(len(plans)))

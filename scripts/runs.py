@@ -31,7 +31,7 @@ from scripts.launcher import BrokerPlan, launch
 from scripts.narration import Clock
 from scripts.process_stage import HistoryPlace, open_stage
 from scripts.puppet_master import PuppetMaster
-from scripts.run_directory import LOG_FOLDER, state_file, write_processes
+from scripts.run_directory import LOG_FOLDER, run_name, state_file, write_processes
 from scripts.scenario import Scenario
 from scripts.simulated_stage import SimulatedStage, perform_at_once
 from topologies.configuration import LoggingLevel
@@ -80,7 +80,7 @@ Performance = Callable[[PuppetMaster], Awaitable[None]]
 
 async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
     overlay = plan.scenario.configuration.overlay
-    run_id = f"{plan.directory.name}-{secrets.token_hex(4)}"
+    run_id = f"{run_name(plan.directory)}-{secrets.token_hex(4)}"
     manifest = Manifest(
         run=run_id,
         topology=_describe_topology(overlay),

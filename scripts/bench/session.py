@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from faulttol.files import make_folder, naming
 from scripts.bench.plots import Chart
 
 seconds_option: Final = click.option(
@@ -41,9 +42,11 @@ plots_option: Final = click.option(
 def write_plots(folder: Path | None, charts: Mapping[str, Chart]) -> None:
     """Draw charts into a folder, if there is to be one."""
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         for name, chart in charts.items():
-            Path(folder, f"{name}.svg").write_text(chart.to_svg(), encoding="utf-8")
+            path = folder / f"{name}.svg"
+            with naming(path):
+                path.write_text(chart.to_svg(), encoding="utf-8")
 
 
 @contextlib.contextmanager

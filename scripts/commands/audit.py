@@ -11,6 +11,7 @@ import click
 
 from faulttol.audit.errors import SparkUnavailableError
 from faulttol.audit.verdict import RunVerdict
+from faulttol.files import naming
 from faulttol.history import HISTORY_FOLDER, run_directories
 from scripts.audit_page import audit_page
 from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
@@ -72,7 +73,8 @@ def command(
     verdicts = audit_runs(runs, master, spread_above_mb=spread_above) if runs else []
     damage = _damage(verdicts, no_runs)
     if html:
-        html.write_text(audit_page(verdicts, damage), encoding="utf-8")
+        with naming(html):
+            html.write_text(audit_page(verdicts, damage), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(_as_json(verdicts, damage), ensure_ascii=False))
     else:

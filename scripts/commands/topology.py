@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import click
 
+from faulttol.files import naming
 from routing.filters import Filter
 from routing.values import Content
 from scripts.errors import BadInputError, ProblemsFoundError
@@ -210,4 +211,5 @@ def draw(configuration: str, svg: Path | None) -> None:
     if svg is None:
         click.echo(draw_text(overlay), nl=False)
     else:
-        svg.write_text(draw_svg(overlay), encoding="utf-8")
+        with naming(svg):
+            svg.write_text(draw_svg(overlay), encoding="utf-8")

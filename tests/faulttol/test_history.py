@@ -438,6 +438,7 @@ def test_place_of_a_record_is_its_line() -> None:
 
 
 def test_runs_are_found_below_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
     for name in ("b", "a/2", "a/1", "c"):
         write_manifest(tmp_path / name, MANIFEST)
     with HistoryWriter(tmp_path / "no manifest", "r1", "p", 1):

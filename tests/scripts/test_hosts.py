@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faulttol.history import read_run
-from scripts.errors import ProblemsFoundError
+from scripts.errors import EnvironmentFailedError, ProblemsFoundError
 from scripts.hosts import SshHost, read_hosts
 from topologies.overlay import Overlay, Site
 
@@ -124,10 +124,25 @@ def is_open(address: str) -> bool:
 
 
 @pytest.mark.processes
-def test_a_machine_that_cannot_be_reached_is_reported_with_what_ssh_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (
+            "echo ssh: no route to $4 >&2; exit 255",
+            ("ended with exit code 255 before it was ready", "ssh: no route to nowhere"),
+        ),
+        (
+            "echo Welcome; exec sleep 60",
+            ("found 'Welcome' as the first line of its output, expected",),
+        ),
+    ],
+)
+def test_a_machine_that_does_not_answer_as_it_should_is_reported(
+    tmp_path: Path, program: str, words: tuple[str, ...]
+) -> None:
     (tmp_path / "x.txt").write_text(SCENARIO)
     (tmp_path / "hosts.txt").write_text("nowhere\n")
-    (tmp_path / "fails").write_text("#!/bin/sh\necho ssh: no route to $4 >&2\nexit 255\n")
+    (tmp_path / "fails").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "fails").chmod(0o755)
     result = subprocess.run(
         [
@@ -140,8 +155,61 @@ def test_a_machine_that_cannot_be_reached_is_reported_with_what_ssh_said(tmp_pat
     )
 
     assert result.returncode == 3
-    assert "ended with exit code 255 before it was ready" in result.stderr
-    assert "ssh: no route to nowhere" in result.stderr
+    assert all(part in result.stderr for part in words)
+    assert "Traceback" not in result.stderr
+
+
+HOSTILE = (
+    "x; touch PWNED",
+    "$(touch PWNED)",
+    "`touch PWNED`",
+    "a 'b",
+    "a\ntouch PWNED",
+    "-rf",
+    "a * b",
+)
+"""Words that a shell must not see as anything else."""
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_what_is_fetched_is_the_run_and_nothing_else_is_executed(
+    tmp_path: Path, ssh: str, word: str
+) -> None:
+    home = tmp_path / "alpha"
+    there, precious = home / ".plait-runs" / word, home / ".plait-runs" / "precious"
+    for folder in (there / "history", precious, home / "x"):
+        folder.mkdir(parents=True)
+    (there / "history" / "b1-1.jsonl").write_text("{}\n")
+    (tmp_path / "out" / "history").mkdir(parents=True)
+    SshHost("alpha", "alpha", (ssh,), ("plait",)).fetch(tmp_path / "out", word)
+
+    assert (tmp_path / "out" / "history" / "b1-1.jsonl").read_text() == "{}\n"
+    assert not list(tmp_path.rglob("PWNED"))
+    assert sorted(path.name for path in home.rglob("*")) == [".plait-runs", "precious", "x"]
+
+
+@pytest.mark.parametrize("word", HOSTILE)
+def test_what_is_started_there_gets_its_words_as_they_are(
+    tmp_path: Path, ssh: str, word: str
+) -> None:
+    host = SshHost(
+        "alpha", "alpha", (ssh,), (sys.executable, "-c", "import sys; print(sys.argv[1:])")
+    )
+    result = subprocess.run(host.command("broker", word), capture_output=True, text=True)
+
+    assert result.stdout == f"{['broker', word, '--allow-remote']}\n"
+    assert not list(tmp_path.rglob("PWNED"))
+
+
+@pytest.mark.parametrize("packed", [b"", b"no archive at all" * 100])
+def test_a_history_that_arrives_damaged_is_reported(tmp_path: Path, packed: bytes) -> None:
+    (tmp_path / "packed").write_bytes(packed)
+    (tmp_path / "sends").write_text(f"#!/bin/sh\ncat '{tmp_path}/packed'\n")
+    (tmp_path / "sends").chmod(0o755)
+    host = SshHost("alpha", "alpha", (str(tmp_path / "sends"),), ("plait",))
+
+    with pytest.raises(EnvironmentFailedError, match="alpha: the history that it sent is damaged"):
+        host.fetch(tmp_path, "run")
 
 
 OVERLAY = Overlay(tuple(Site(f"s{n}", "s0" if n else None, (f"b{n}",)) for n in range(5)))
@@ -156,7 +224,7 @@ def test_sites_nobody_names_are_spread_over_all_hosts(tmp_path: Path) -> None:
     assert hosts == {"b0": one, "b1": two, "b2": two, "b3": one, "b4": two}
     assert two.command("broker", "--name", "b 1")[-2:] == [
         "ann@two.example",
-        "plait broker --name 'b 1' --allow-remote",
+        "mkdir -p .plait-runs && exec plait broker --name 'b 1' --allow-remote",
     ]
 
 
