@@ -11,7 +11,8 @@ import trio
 from broker.core import BrokerCore
 from broker.effects import Effect
 from broker.event_lines import forward_lines
-from broker.sim.world import LAUNCHER, SIMULATED_LIMITS, Node, World
+from broker.limits import DEFAULT_LIMITS
+from broker.sim.world import LAUNCHER, Node, World
 from faulttol.guarantees import Report, check, check_run
 from faulttol.history import (
     HistoryWriter,
@@ -159,7 +160,7 @@ def run_simulated(plan: RunPlan) -> Report:
     """Run in virtual time; the same plan has the same result, to the last record."""
     run_id = f"simulated-{plan.seed}"
     configuration = plan.scenario.configuration
-    limits = SIMULATED_LIMITS
+    limits = DEFAULT_LIMITS  # what processes have: a freeze has the same end here as there
     if (heartbeat := configuration.heartbeat) is not None:
         limits = limits.with_heartbeats(heartbeat.interval_ms, heartbeat.timeout_ms)
     world = World(plan.seed, run=run_id, limits=limits)

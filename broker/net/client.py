@@ -41,7 +41,7 @@ from broker.effects import (
     Stop,
 )
 from broker.errors import ClosedError, RefusedError, UnconfirmedError
-from broker.inputs import Input, MessagesReceived, ShutdownRequested
+from broker.inputs import Input, ShutdownRequested, TimerFired
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.net.addresses import parse_address
 from broker.net.driver import Driver
@@ -163,8 +163,9 @@ class Client:
         self._stop_reason: str | None = None
         self._is_closing = False
         self._is_paused = False
-        self._held: list[MessagesReceived] = []
-        """What arrived when it had just been paused."""
+        self._held: list[Input] = []
+        """What happened while it was paused: no more than one read of each connection, as the gate
+        is closed, one timer, and the end of an attempt to connect."""
         self._operations: dict[OperationId, _Outcome] = {}
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._has_room = True
@@ -374,16 +375,24 @@ class Client:
             self._driver.stop()
 
     def pause(self) -> None:
-        """Take in nothing of what arrives until `resume`, as a process does that is stopped."""
+        """Take in nothing until `resume`, as a process does that is stopped.
+
+        It reads nothing, answers nothing, dials nobody, and no time passes for it: else it would
+        take its broker for dead, of which it hears nothing only because it does not listen.
+        """
         self._is_paused = True
         self._driver.gate.close()
 
     def resume(self) -> None:
-        """Go on with what has arrived."""
+        """Go on with what has arrived; only then find out how late it is."""
         self._is_paused = False
         held, self._held = self._held, []
+        is_late = TimerFired() in held
         for happened in held:
-            self._driver.step(happened)
+            if happened != TimerFired():
+                self._driver.step(happened)
+        if is_late:
+            self._driver.fire_timer()
         self._relieve()
 
     def crash(self) -> None:
@@ -432,7 +441,7 @@ class Client:
         return self._take_effects()
 
     def _step(self, now: float, happened: Input) -> list[Effect]:
-        if self._is_paused and isinstance(happened, MessagesReceived):
+        if self._is_paused and not isinstance(happened, ShutdownRequested):
             self._held.append(happened)
             return []
         self._core.step(now, happened)

@@ -302,8 +302,12 @@ class Driver:
                 await trio.sleep_forever()
             if self.now() >= self._timer_at:
                 self._timer_at = math.inf
-                self._vouch_for_gated_links()
-                self.step(TimerFired())
+                self.fire_timer()
+
+    def fire_timer(self) -> None:
+        """Tell the core how late it is, and before that, who has been heard by then."""
+        self._vouch_for_gated_links()
+        self.step(TimerFired())
 
     def _vouch_for_gated_links(self) -> None:
         """Tell the core of peers that are heard but not listened to, lest it take them for dead."""

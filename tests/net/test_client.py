@@ -1,12 +1,16 @@
 """The client library, against real brokers on loopback."""
 
+from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
+from broker.inputs import TimerFired
 from broker.limits import Limits
 from broker.net import (
+    Client,
     ClientState,
     ClosedError,
     ContentError,
@@ -17,7 +21,7 @@ from broker.net import (
     connect,
 )
 from faulttol.history import MemoryHistory
-from tests.net.overlay import Overlay, publisher_and_subscriber, take
+from tests.net.overlay import Overlay, Proxy, publisher_and_subscriber, take
 
 
 async def test_a_publication_reaches_a_subscriber_at_another_broker(overlay: Overlay) -> None:
@@ -484,6 +488,85 @@ async def test_a_paused_client_goes_on_with_what_has_arrived(overlay: Overlay) -
 
         assert waiting.cancelled_caught
         assert await take(subscription, 3) == [1, 2, 3]
+
+
+async def test_a_paused_client_does_nothing_and_misses_nothing_of_what_its_broker_keeps(
+    overlay: Overlay,
+) -> None:
+    """It hears nothing, but that is no reason to take its broker for dead and to join elsewhere."""
+    limits = Limits(heartbeat_interval_s=0.05, heartbeat_timeout_s=0.5, resume_timeout_s=60.0)
+    address = await overlay.broker("b1", limits=limits)
+    other = await overlay.broker("b2", join="b1", limits=limits)
+    states: list[ClientState] = []
+    async with (
+        connect(address, name="alice") as alice,
+        connect(address, other, name="bob", on_state=states.append) as bob,
+    ):
+        subscription = await publisher_and_subscriber(alice, bob)
+        bob.pause()
+        await alice.publish_many([{"n": n} for n in range(100)])
+        # Until the broker has closed the connection, in which nobody answers, and then as long
+        # again: by then the client would have dialled.
+        await overlay.until("b1", 'plait_links{kind="client"}', lambda links: links == 1)
+        await trio.sleep(2 * limits.heartbeat_timeout_s)
+        while_paused = list(states)
+        await alice.publish_many([{"n": n} for n in range(100)])
+        bob.resume()
+
+        assert await take(subscription, 200) == list(range(1, 201))
+        assert while_paused == [ClientState.READY]
+        assert bob.broker == "b1"
+        assert not bob._core.has_lost_session
+
+
+async def test_a_client_that_goes_on_hears_what_has_arrived_before_it_counts_the_silence(
+    overlay: Overlay, nursery: trio.Nursery
+) -> None:
+    """Also what lies unread in its connection, as it did not read for another reason before."""
+    address = await overlay.broker("b1")
+    proxy = await Proxy.start(nursery, address)
+    states: list[ClientState] = []
+    limits = Limits(delivery_buffer_max=1)
+    async with (
+        connect(address) as alice,
+        connect(proxy.address, limits=limits, on_state=states.append) as bob,
+    ):
+        subscription = await publisher_and_subscriber(alice, bob)
+        await alice.publish_many([{"n": n} for n in range(2)])  # one more than there is room for
+        while bob._driver.gate.is_open:
+            await trio.lowlevel.checkpoint()
+        proxy.hold()
+        bob.pause()
+        while TimerFired() not in bob._held:
+            await trio.lowlevel.checkpoint()
+        await alice.publish({"n": 2})
+        proxy.release()
+        (opened,) = bob._driver._links.values()
+        while not opened.connection.has_unread():
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(2 * limits.heartbeat_interval_s)  # the time that it is late
+        before = bob._core.limits
+        bob._core.limits = attrs.evolve(before, heartbeat_timeout_s=limits.heartbeat_interval_s)
+        bob.resume()
+        bob._core.limits = before
+
+        assert await take(subscription, 3) == [1, 2, 3]
+        assert states == [ClientState.READY]
+
+
+@pytest.mark.parametrize("end", [Client.abandon, Client.crash])
+async def test_a_paused_client_can_be_ended(
+    overlay: Overlay, end: Callable[[Client], None]
+) -> None:
+    address = await overlay.broker("b1")
+    async with connect(address) as bob:
+        subscription = await bob.subscribe("TRUE")
+        bob.pause()
+        end(bob)
+        with pytest.raises(StopAsyncIteration):
+            await anext(subscription)
+
+        assert bob.state is ClientState.CLOSED
 
 
 async def test_a_client_that_crashes_takes_no_leave(overlay: Overlay) -> None:
