@@ -4,30 +4,38 @@ A frame is its length (4 bytes, big-endian, itself not counted) and a msgpack ar
 the message's type in `MESSAGE_TYPES`, then its fields in the order in which they are declared.
 What a field may hold is read off the declaration too, so that a new message needs no line here.
 
+A message whose lists are long travels in several frames: portions of its lists, each with number 0,
+the number of the message, which of its fields it is a part of, and the elements; then the message
+itself with what is left of them. Nobody but this module knows of portions.
+
 Bytes come from strangers. Whatever they are, decoding either returns messages that are what their
 declarations say or raises `RemoteProtocolError`; and it makes nothing that is much larger than the
 bytes it was given. That is why messages are not unpacked whole and looked at afterwards: each field
 is read as what it has to be, and an array header that promises a billion elements is just a number.
+
+What would be refused is not sent: `encode` reads back what it has written.
 
 Publications are most of the traffic. They have a path of their own through both directions, and
 keep the bytes they came in, for a broker that passes them on. Both ways of reading one agree; when
 the fast one finds anything amiss, the slow one says what.
 """
 
+import contextlib
 import enum
 import struct
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
 
 import attrs
 from msgpack import OutOfData, Packer, Unpacker, unpackb
 
-from broker.errors import RemoteProtocolError
-from broker.limits import DEFAULT_LIMITS, Limits
+from broker.errors import LocalProtocolError, RemoteProtocolError
+from broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
 from broker.messages import MESSAGE_TYPES, Message, Publish
-from routing.ids import NodeId
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.limits import FILTER_TEXT_CHARACTERS_MAX
 from routing.values import Content, ContentError, Value, check_content
 
 _LENGTH_BYTES: Final = 4
@@ -36,32 +44,107 @@ _PROLOGUE: Final = struct.Struct(">IBB")
 _FIXARRAY: Final = 0x90
 """An array of up to 15 elements says how many in its first byte; no message has more fields."""
 
+_PORTION_NUMBER: Final = 0
+_PORTION_HEADER: Final = _FIXARRAY + 4
+_PORTIONS_WEIGHT: Final = 8
+"""How much larger elements are in memory than on the wire."""
+
+
 # Packing needs no state between two calls; a packer is kept because making one costs more than
 # using it.
-_pack: Final[Callable[[Any], bytes]] = Packer(default=attrs.astuple).pack
+def _as_elements(value: Any) -> tuple[Any, ...]:
+    """A record is an array; there is nothing else that msgpack does not know."""
+    if not attrs.has(type(value)):
+        raise TypeError(f"{value!r} cannot be sent")
+    return attrs.astuple(value)
+
+
+_pack: Final[Callable[[Any], bytes]] = Packer(default=_as_elements).pack
 
 
 # Encoding
 
 
-def encode(message: Message) -> bytes:
-    """Return the whole frame of a message. A publication remembers it."""
+def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Return the whole frame of a message, or its frames. A publication remembers it.
+
+    Raises `LocalProtocolError` for what a peer with the same limits would refuse.
+    """
     if type(message) is Publish:
         if message.frame is None:
-            message.frame = _frame(
-                (
-                    _PUBLISH.number,
-                    message.publisher,
-                    message.incarnation,
-                    message.seq,
-                    message.flags,
-                    message.content,
-                    message.body,
-                )
-            )
+            message.frame = _encode_publication(message, limits)
         return message.frame
     layout = _LAYOUT_OF_TYPE[type(message)]
-    return _frame((layout.number, *[getattr(message, field.name) for field in layout.fields]))
+    values = [getattr(message, field.name) for field in layout.fields]
+    try:
+        frames = _frame((layout.number, *values))
+        if layout.has_lists and len(frames) > limits.portion_bytes_max:
+            frames = _in_portions(layout, values, limits)
+        if layout.is_of_counts:
+            _require_counts(layout, values)
+        else:
+            FrameDecoder(limits).feed(frames)
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(str(error)) from None
+    except (ValueError, TypeError) as error:
+        raise LocalProtocolError(f"{layout.type.__name__}: {error}") from None
+    return frames
+
+
+def _encode_publication(message: Publish, limits: Limits) -> bytes:
+    """What a peer looks at, said of what is made here; not read back, as there are many."""
+    publisher, content, body = message.publisher, message.content, message.body
+    incarnation, seq, flags = message.incarnation, message.seq, message.flags
+    try:
+        frame = _frame((_PUBLISH_NUMBER, publisher, incarnation, seq, flags, content, body))
+        is_fit = (
+            0 < len(publisher) <= limits.name_chars_max
+            and publisher.isprintable()
+            and incarnation >= 0
+            and seq >= 0
+            and flags >= 0
+            and len(content) <= limits.content_bytes_max
+            and len(body) <= limits.body_bytes_max
+        )
+    except (ValueError, TypeError) as error:
+        raise LocalProtocolError(f"Publish: {error}") from None
+    if not is_fit:
+        raise LocalProtocolError(str(_not_publication(frame, limits)))
+    return frame
+
+
+def _require_counts(layout: "_Layout", values: Sequence[int]) -> None:
+    for field, value in zip(layout.fields, values, strict=True):
+        if value < 0:
+            raise LocalProtocolError(f"{field.where}: {value}, expected no negative number")
+
+
+def _in_portions(layout: "_Layout", values: Sequence[Any], limits: Limits) -> bytes:
+    """The lists of a message, in portions, and then the message without them."""
+    frames = []
+    rest = list(values)
+    for place, field in enumerate(layout.fields):
+        if field.is_list:
+            rest[place] = ()
+            frames += [
+                _frame((_PORTION_NUMBER, layout.number, place, portion))
+                for portion in _portions(values[place], limits.portion_bytes_max)
+            ]
+    return b"".join((*frames, _frame((layout.number, *rest))))
+
+
+def _portions(elements: Sequence[Any], bytes_max: int) -> Iterator[list[Any]]:
+    portion: list[Any] = []
+    size = 0
+    for element in elements:
+        length = len(_pack(element))
+        if portion and size + length > bytes_max:
+            yield portion
+            portion, size = [], 0
+        portion.append(element)
+        size += length
+    if portion:
+        yield portion
 
 
 def _frame(elements: tuple[Any, ...]) -> bytes:
@@ -99,6 +182,14 @@ class FrameDecoder:
         # Without the second, a large frame that trickles in would be copied at every byte.
         self._unfinished = bytearray()
         self._awaited = 0
+        self._portions: dict[int, dict[str, list[Any]]] = {}
+        """Of lists, by the number of the message that is going to have them, and its field."""
+        self._portions_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much memory is kept for what is not complete yet."""
+        return len(self._unfinished) + _PORTIONS_WEIGHT * self._portions_bytes
 
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that these bytes complete, in their order."""
@@ -113,6 +204,7 @@ class FrameDecoder:
         frame_max = limits.frame_bytes_max
         content_max = limits.content_bytes_max
         name_max = limits.name_chars_max
+        body_max = limits.body_bytes_max
         messages: list[Message] = []
         size = len(data)
         start = 0
@@ -130,7 +222,13 @@ class FrameDecoder:
             frame = data[start:end]
             start = end
             if number != _PUBLISH_NUMBER or header != _PUBLISH_HEADER or length > _WHOLE_BYTES_MAX:
-                messages.append(_decode_fields(frame, header, number, limits))
+                if number == _PORTION_NUMBER:
+                    self._take_portion(frame, header)
+                else:
+                    message = _decode_fields(frame, header, number, limits)
+                    if number in self._portions:
+                        message = self._with_portions(message, number)
+                    messages.append(message)
                 continue
             try:
                 _, publisher, incarnation, seq, flags, content, body = unpackb(
@@ -155,6 +253,7 @@ class FrameDecoder:
                 and type(content) is bytes
                 and len(content) <= content_max
                 and type(body) is bytes
+                and len(body) <= body_max
             ):
                 raise _not_publication(frame, limits)
             messages.append(_new_publish(publisher, incarnation, seq, flags, content, body, frame))
@@ -162,6 +261,42 @@ class FrameDecoder:
             self._unfinished += data[start:]
             self._awaited = awaited
         return messages
+
+    def _take_portion(self, frame: bytes, header: int) -> None:
+        """Keep a portion of a list until the message comes that it belongs to."""
+        limits = self._limits
+        self._portions_bytes += len(frame)
+        if self._portions_bytes > limits.lists_bytes_max:
+            raise RemoteProtocolError(
+                f"portions of {self._portions_bytes} bytes, "
+                f"at most {limits.lists_bytes_max} allowed"
+            )
+        if header != _PORTION_HEADER:
+            raise RemoteProtocolError(
+                f"portion: header {header:#04x}, expected an array of 4 elements"
+            )
+        with _reading(frame, "portion") as unpacker:
+            number = _read_count(unpacker, "portion.message", limits)
+            place = _read_count(unpacker, "portion.field", limits)
+            layout = _LAYOUTS.get(number)
+            if layout is None or place >= len(layout.fields) or not layout.fields[place].is_list:
+                raise RemoteProtocolError(
+                    f"portion of field {place} of a message of type {number}, expected a list"
+                )
+            field = layout.fields[place]
+            elements = field.read(unpacker, field.where, limits)
+        self._portions.setdefault(number, {}).setdefault(field.name, []).extend(elements)
+
+    def _with_portions(self, message: Message, number: int) -> Message:
+        """Complete a message by the portions of its lists, which came before it."""
+        first = self._portions.pop(number)
+        if not self._portions:
+            self._portions_bytes = 0
+        changes: dict[str, Any] = {
+            name: (*elements, *getattr(message, name)) for name, elements in first.items()
+        }
+        whole: Message = attrs.evolve(message, **changes)
+        return whole
 
 
 def decode_content(data: bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, Value]:
@@ -191,6 +326,17 @@ def _decode_fields(frame: bytes, header: int, number: int, limits: Limits) -> Me
             f"{layout.type.__name__}: header {header:#04x}, "
             f"expected an array of {1 + len(layout.fields)} elements"
         )
+    with _reading(frame, layout.type.__name__) as unpacker:
+        values = {field.name: field.read(unpacker, field.where, limits) for field in layout.fields}
+    message: Message = layout.type(**values)
+    if isinstance(message, Publish):
+        message.frame = frame
+    return message
+
+
+@contextlib.contextmanager
+def _reading(frame: bytes, what: str) -> Iterator[Unpacker]:
+    """An unpacker of what stands behind a frame's prologue, all of which has to be read."""
     # Arrays are only ever entered element by element, and maps never.
     unpacker = Unpacker(
         read_size=len(frame),
@@ -201,16 +347,12 @@ def _decode_fields(frame: bytes, header: int, number: int, limits: Limits) -> Me
     )
     unpacker.feed(memoryview(frame)[_PROLOGUE.size :])
     try:
-        values = {field.name: field.read(unpacker, field.where, limits) for field in layout.fields}
+        yield unpacker
     except (ValueError, OutOfData) as error:
-        raise RemoteProtocolError(f"{layout.type.__name__}: {_explain(error)}") from None
+        raise RemoteProtocolError(f"{what}: {_explain(error)}") from None
     excess = len(frame) - _PROLOGUE.size - unpacker.tell()
     if excess:
-        raise RemoteProtocolError(f"{layout.type.__name__}: {excess} bytes after the last field")
-    message: Message = layout.type(**values)
-    if isinstance(message, Publish):
-        message.frame = frame
-    return message
+        raise RemoteProtocolError(f"{what}: {excess} bytes after the last field")
 
 
 # What a field may hold. Each reader takes an unpacker, what to call the field, and the limits.
@@ -233,16 +375,20 @@ def _read_count(unpacker: Unpacker, where: str, limits: Limits) -> int:
     return value
 
 
-def _read_text(unpacker: Unpacker, where: str, limits: Limits) -> str:
-    return _read_short_text(limits.text_chars_max, unpacker, where, limits)
+def _read_word(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    return _read_text(limits.name_chars_max, unpacker, where, limits)
 
 
-def _read_filter(unpacker: Unpacker, where: str, limits: Limits) -> str:
-    return _read_short_text(limits.filter_chars_max, unpacker, where, limits)
+def _read_id(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    return _read_text(limits.id_chars_max, unpacker, where, limits)
+
+
+def _read_address(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    return _read_text(limits.address_chars_max, unpacker, where, limits)
 
 
 def _read_name(unpacker: Unpacker, where: str, limits: Limits) -> str:
-    name = _read_short_text(limits.name_chars_max, unpacker, where, limits)
+    name = _read_word(unpacker, where, limits)
     # Names end up in logs and on terminals.
     if not name or not name.isprintable():
         raise RemoteProtocolError(f"{where}: {name!r}, expected printable characters")
@@ -250,15 +396,25 @@ def _read_name(unpacker: Unpacker, where: str, limits: Limits) -> str:
 
 
 def _read_attributes(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
+    return _read_bytes(limits.content_bytes_max, unpacker, where, limits)
+
+
+def _read_body(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
+    return _read_bytes(limits.body_bytes_max, unpacker, where, limits)
+
+
+def _read_report(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
+    return _read_bytes(limits.report_bytes_max, unpacker, where, limits)
+
+
+def _read_bytes(bytes_max: int, unpacker: Unpacker, where: str, limits: Limits) -> bytes:
     value: bytes = _read_exactly(bytes, unpacker, where, limits)
-    if len(value) > limits.content_bytes_max:
-        raise RemoteProtocolError(
-            f"{where} of {len(value)} bytes, at most {limits.content_bytes_max} allowed"
-        )
+    if len(value) > bytes_max:
+        raise RemoteProtocolError(f"{where} of {len(value)} bytes, at most {bytes_max} allowed")
     return value
 
 
-def _read_short_text(chars_max: int, unpacker: Unpacker, where: str, limits: Limits) -> str:
+def _read_text(chars_max: int, unpacker: Unpacker, where: str, limits: Limits) -> str:
     value: str = _read_exactly(str, unpacker, where, limits)
     if len(value) > chars_max:
         raise RemoteProtocolError(
@@ -270,7 +426,7 @@ def _read_short_text(chars_max: int, unpacker: Unpacker, where: str, limits: Lim
 def _read_member(
     enumeration: type[enum.Enum], unpacker: Unpacker, where: str, limits: Limits
 ) -> enum.Enum:
-    value = _read_text(unpacker, where, limits)
+    value = _read_word(unpacker, where, limits)
     try:
         return enumeration(value)
     except ValueError:
@@ -310,8 +466,28 @@ def _read_record(
     )
 
 
-_READERS_OF_NAMES: Final[dict[str, _Reader]] = {"filter": _read_filter, "content": _read_attributes}
+_READERS_OF_NAMES: Final[dict[str, _Reader]] = {
+    "filter": partial(_read_text, FILTER_TEXT_CHARACTERS_MAX),
+    "reason": partial(_read_text, REASON_CHARS_MAX),
+    "address": _read_address,
+    "parent_address": _read_address,
+    "top": _read_address,
+    "instead": _read_address,
+    "but": _read_id,
+    "content": _read_attributes,
+    "body": _read_body,
+    "report": _read_report,
+}
 """Fields whose limit is not that of any other field of their type."""
+
+_READERS_OF_TYPES: Final[dict[Any, _Reader]] = {
+    NodeId: _read_name,
+    OperationId: _read_id,
+    AdvertisementId: _read_id,
+    SubscriptionId: _read_id,
+    str: _read_word,
+    int: _read_count,
+}
 
 
 # The table of messages
@@ -323,6 +499,8 @@ class _Field:
     where: str
     """What it is called in an error."""
     read: _Reader
+    is_list: bool
+    """Whether it may be of any length, and travels in portions then."""
 
 
 @attrs.frozen
@@ -332,6 +510,20 @@ class _Layout:
     number: int
     type: type[Any]
     fields: tuple[_Field, ...]
+    has_lists: bool
+    is_of_counts: bool
+    """Whether all of it is numbers."""
+
+
+def _layout_of(number: int, declaration: type[Any]) -> _Layout:
+    fields = _fields_of(declaration)
+    return _Layout(
+        number,
+        declaration,
+        fields,
+        has_lists=any(field.is_list for field in fields),
+        is_of_counts=all(field.read is _read_count for field in fields),
+    )
 
 
 def _fields_of(declaration: type[Any]) -> tuple[_Field, ...]:
@@ -341,6 +533,7 @@ def _fields_of(declaration: type[Any]) -> tuple[_Field, ...]:
             field.name,
             f"{declaration.__name__}.{field.name}",
             _reader_of(field.name, hints[field.name]),
+            is_list=get_origin(hints[field.name]) is tuple and field.name != "path",
         )
         for field in attrs.fields(declaration)
         if not isinstance(hints[field.name], types.UnionType)  # what a codec only remembers
@@ -352,25 +545,19 @@ def _reader_of(name: str, hint: Any) -> _Reader:
         element = get_args(hint)[0]
         read_all = _read_path if name == "path" else _read_records
         return partial(read_all, _reader_of(name, element))
-    if hint is NodeId:
-        return _read_name
     if name in _READERS_OF_NAMES:
         return _READERS_OF_NAMES[name]
-    kind = getattr(hint, "__supertype__", hint)
-    if kind is str:
-        return _read_text
-    if kind is int:
-        return _read_count
-    if attrs.has(kind):
-        return partial(_read_record, kind, _fields_of(kind))
-    if issubclass(kind, enum.Enum):
-        return partial(_read_member, kind)
-    return partial(_read_exactly, kind)
+    if hint in _READERS_OF_TYPES:
+        return _READERS_OF_TYPES[hint]
+    if attrs.has(hint):
+        return partial(_read_record, hint, _fields_of(hint))
+    if issubclass(hint, enum.Enum):
+        return partial(_read_member, hint)
+    return partial(_read_exactly, hint)
 
 
 _LAYOUTS: Final = {
-    number: _Layout(number, declaration, _fields_of(declaration))
-    for number, declaration in MESSAGE_TYPES.items()
+    number: _layout_of(number, declaration) for number, declaration in MESSAGE_TYPES.items()
 }
 _LAYOUT_OF_TYPE: Final = {layout.type: layout for layout in _LAYOUTS.values()}
 

@@ -5,7 +5,6 @@ greetings, how nodes join and leave, and its sense of time. What it routes is el
 `broker/publications.py` and `broker/interests.py`.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -86,6 +85,7 @@ from broker.places import PlacedPublications, Whereabouts
 from broker.publications import Counters, Publications
 from broker.published import PublishedPublications
 from broker.reforming import Reforming
+from broker.reports import report_within
 from broker.requests import Requests
 from faulttol import neighbourhood
 from faulttol.neighbourhood import Life, TopologyLink
@@ -578,7 +578,7 @@ class BrokerCore:
             case Moved():
                 self.moving.on_moved(message)
             case StatusRequest():
-                report = json.dumps(self.status(), ensure_ascii=False).encode()
+                report = report_within(self.limits.report_bytes_max, self.status())
                 self.outbox.send(link.link, StatusReply(report=report))
             case Goodbye():
                 self._on_goodbye(link, message)

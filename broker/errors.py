@@ -9,6 +9,10 @@ class RemoteProtocolError(BrokerError):
     """The other side broke a rule: its link is closed with this text as the reason."""
 
 
+class LocalProtocolError(BrokerError):
+    """This side was about to send what its peers refuse: a mistake of ours, and nothing is sent."""
+
+
 class NotAdvertisedError(BrokerError, ValueError):
     """A publication lies outside what its publisher has advertised."""
 

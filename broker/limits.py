@@ -2,14 +2,28 @@
 
 Limits are enforced where bytes enter (the codec) or where state grows (the cores).
 Breaking one closes the link it came over, with a reason, and touches nothing else.
+
+What one broker has accepted, every other one accepts as well. So each field of a message has a
+limit of its own, and none is about a whole message: with every field at its limit, the path at its
+longest and every counter at its largest, a message still fits into a frame. A list, which may be
+of any length, travels in portions. `encode` refuses what a peer would refuse.
 """
 
+from functools import cached_property
 from typing import Final
 
 import attrs
 
 HEARTBEATS_MIN: Final = 2
 """That fit into a timeout: one of them may be late."""
+
+REASON_CHARS_MAX: Final = 1024
+"""A reason in words, for people; what it quotes may be as long as a content. It is cut there."""
+
+COUNTER_BYTES: Final = 9
+"""One integer on the wire, at most."""
+UTF8_BYTES: Final = 4
+"""One character on the wire, at most."""
 
 
 @attrs.frozen(kw_only=True)
@@ -18,7 +32,12 @@ class Limits:
 
     # Bytes that enter.
     frame_bytes_max: int = 1 << 20
-    """One message. A body is opaque and may be a picture; a film belongs elsewhere."""
+    """One message, or one portion of its lists. A body is opaque and may be a picture; a film
+    belongs elsewhere."""
+    portion_bytes_max: int = 256 << 10
+    """From here on the lists of a message travel in portions: some 20 ms of work each."""
+    lists_bytes_max: int = 16 << 20
+    """Of all portions of one message together: who speaks for 500,000 subscriptions fits."""
     attributes_max: int = 64
     """Attributes of one publication: more is a document, which belongs in the body."""
     content_bytes_max: int = 16 << 10
@@ -27,10 +46,8 @@ class Limits:
     """Clients that a status report describes; it says how many there are."""
     name_chars_max: int = 255
     """A node id; also a file name of the history."""
-    filter_chars_max: int = 4096
-    """One filter as text; the parser bounds depth and size by itself."""
-    text_chars_max: int = 128 << 10
-    """Any other text: an address, an id, a reason that quotes a whole content."""
+    address_chars_max: int = 300
+    """`host:port`: a host name has 253 characters at most."""
     path_nodes_max: int = 32
     """Hops carried by an operation: δ + 1 of them, and nobody tolerates more than 31 crashes."""
 
@@ -103,9 +120,20 @@ class Limits:
     """A broker told to stop waits at most so long for what it accepted to become stable."""
 
     @property
+    def id_chars_max(self) -> int:
+        """An id is the name of a node and two numbers that make it unique."""
+        return self.name_chars_max + 48
+
+    @cached_property
     def body_bytes_max(self) -> int:
-        """What a frame has room for beside the largest content and the longest name."""
-        return self.frame_bytes_max - self.content_bytes_max - 4 * self.name_chars_max - 64
+        """What a frame has room for beside the largest content, the longest name and counters."""
+        name_bytes = UTF8_BYTES * self.name_chars_max
+        return self.frame_bytes_max - self.content_bytes_max - name_bytes - 8 * COUNTER_BYTES
+
+    @property
+    def report_bytes_max(self) -> int:
+        """What a frame has room for beside its own header."""
+        return self.frame_bytes_max - 8 * COUNTER_BYTES
 
     @property
     def heartbeat_interval_ms(self) -> int:

@@ -18,6 +18,7 @@ from typing import Final
 
 import attrs
 
+from broker.limits import REASON_CHARS_MAX
 from broker.ticks import translated
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -54,6 +55,14 @@ class GoodbyeCode(enum.StrEnum):
     STRANDED = "stranded"
     DECLINED = "declined"
     ELSEWHERE = "elsewhere"
+
+
+def _cut(reason: str) -> str:
+    """Cut what is said to people, which may quote whatever somebody has sent."""
+    if len(reason) <= REASON_CHARS_MAX:
+        return reason
+    note = f" ... ({len(reason)} characters)"
+    return reason[: REASON_CHARS_MAX - len(note)] + note
 
 
 @attrs.frozen(kw_only=True)
@@ -111,7 +120,7 @@ class Goodbye:
     """The last thing a node says on a link, or its notice that it is about to stop."""
 
     code: GoodbyeCode
-    reason: str
+    reason: str = attrs.field(converter=_cut)
     incarnation: int = 0
     """Of the sender, if it is a broker that has begun: any earlier one that answered there has
     failed."""
@@ -449,7 +458,7 @@ class Refuse:
 
     operation: OperationId
     code: RefusalCode
-    reason: str
+    reason: str = attrs.field(converter=_cut)
 
 
 class Flag:

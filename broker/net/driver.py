@@ -28,7 +28,7 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
-from broker.errors import RemoteProtocolError
+from broker.errors import LocalProtocolError, RemoteProtocolError
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -39,7 +39,7 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import Limits
-from broker.messages import Goodbye, GoodbyeCode
+from broker.messages import Goodbye, GoodbyeCode, Publish
 from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
 from broker.net.logs import Log
 from faulttol.history import History
@@ -105,6 +105,7 @@ class Driver:
         """Drive a core by its `step`; `handlers` carry out the effects that only its owner can."""
         self.traffic = Traffic()
         self.protocol_errors = 0
+        self.messages_unsendable = 0
         self.gate = Gate()
         self._step = step
         self._limits = limits
@@ -191,7 +192,10 @@ class Driver:
                     self._write(run_links, run)
                     run = []
                     run_links = links
-                run.append(encode(effect.message))
+                try:
+                    run.append(encode(effect.message, self._limits))
+                except LocalProtocolError as mistake:
+                    self._on_unsendable(effect, mistake)
             elif type(effect) is CloseLink:
                 closing.append(effect)
             else:
@@ -200,13 +204,32 @@ class Driver:
         for effect in closing:
             self._close_link(effect)
 
+    def _on_unsendable(self, effect: SendMessage, mistake: LocalProtocolError) -> None:
+        """Say that a message is not sent: who would refuse it would close the link, every time.
+
+        Publications are counted on a link, so that none of them may be left out: it is held back,
+        with all that follows it.
+        """
+        self.messages_unsendable += 1
+        self._log(Level.ERROR, "message not sent", {"reason": str(mistake)})
+        if isinstance(effect.message, Publish):
+            for link in effect.links:
+                self._fail(link, str(mistake))
+
+    def _fail(self, link: LinkId, reason: str) -> None:
+        """Give a connection up."""
+        opened = self._links.get(link)
+        if opened is not None:
+            opened.failure = reason
+            opened.reading.cancel()
+
     def _write(self, links: tuple[LinkId, ...], frames: list[bytes]) -> None:
         if not frames:
             return
         run = frames[0] if len(frames) == 1 else b"".join(frames)
         for link in links:
             opened = self._links.get(link)
-            if opened is not None:
+            if opened is not None and not opened.failure:
                 opened.connection.write(run)
                 self._unflushed[link] = opened
                 self.unflushed_bytes += len(run)
@@ -236,11 +259,11 @@ class Driver:
             assert self._connections is not None
             self._connections.start_soon(self._send_rest, connection)
         if connection.buffered_bytes > self._limits.send_buffer_bytes_max:
-            opened.failure = (
+            self._fail(
+                connection.link,
                 f"{connection.buffered_bytes} bytes wait to be sent, "
-                f"at most {self._limits.send_buffer_bytes_max} allowed"
+                f"at most {self._limits.send_buffer_bytes_max} allowed",
             )
-            opened.reading.cancel()
         if connection.buffered_bytes > self._limits.send_buffer_bytes_high and self._is_trunk(
             connection.link
         ):

@@ -69,6 +69,11 @@ class BrokerMetrics:
             counted.protocol_errors + driver.protocol_errors,
         )
         yield _counter(
+            "plait_messages_unsendable_total",
+            "Messages not sent because every peer would have refused them: a bug",
+            driver.messages_unsendable,
+        )
+        yield _counter(
             "plait_clients_isolated_total",
             "Clients cut off because they did not keep up",
             counted.clients_isolated,

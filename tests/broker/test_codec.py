@@ -3,7 +3,7 @@
 import contextlib
 import struct
 import tracemalloc
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import attrs
 import pytest
@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from msgpack import Packer
 
 from broker.codec import FrameDecoder, decode_content, encode, encode_content
-from broker.errors import RemoteProtocolError
+from broker.errors import LocalProtocolError, RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import (
     MESSAGE_TYPES,
     Asked,
+    Confirm,
     Goodbye,
     GoodbyeCode,
     Had,
     Heartbeat,
     Hello,
     Join,
+    Known,
     Learnt,
     Message,
     Neighbourhood,
@@ -36,6 +38,7 @@ from broker.messages import (
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import ContentError
+from tests.wire import frame_of, unchecked
 
 pack = Packer().pack
 
@@ -95,10 +98,6 @@ def publication(**changes: Any) -> Publish:
         "body": b"body",
     }
     return Publish(**{**fields, **changes})
-
-
-def frame_of(payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload)) + payload
 
 
 def refusal_of(data: bytes, limits: Limits = DEFAULT_LIMITS) -> str:
@@ -200,9 +199,7 @@ SUBSCRIBE = Subscribe(
     ordered=True,
     path=(NodeId("c"),),
 )
-SMALL = Limits(
-    name_chars_max=8, filter_chars_max=16, path_nodes_max=2, content_bytes_max=20, text_chars_max=32
-)
+SMALL = Limits(name_chars_max=8, path_nodes_max=2, content_bytes_max=20, address_chars_max=32)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +216,12 @@ SMALL = Limits(
             "Hello.address of 33 characters, at most 32 allowed",
         ),
         (
-            attrs.evolve(SUBSCRIBE, filter="f" * 17),
-            "Subscribe.filter of 17 characters, at most 16 allowed",
+            attrs.evolve(SUBSCRIBE, filter="f" * 16_385),
+            "Subscribe.filter of 16385 characters, at most 16384 allowed",
+        ),
+        (
+            attrs.evolve(SUBSCRIBE, subscription=SubscriptionId("s" * 57)),
+            "Subscribe.subscription of 57 characters, at most 56 allowed",
         ),
         (
             attrs.evolve(SUBSCRIBE, path=(NodeId("a"), NodeId("b"), NodeId("c"))),
@@ -233,7 +234,220 @@ SMALL = Limits(
     ],
 )
 def test_a_field_over_its_limit_is_refused_with_both_figures(message: Message, reason: str) -> None:
-    assert refusal_of(encode(message), SMALL) == reason
+    """By who was about to send it, and by who reads it."""
+    with pytest.raises(LocalProtocolError) as caught:
+        encode(message, SMALL)
+
+    assert str(caught.value) == reason
+    assert refusal_of(unchecked(message), SMALL) == reason
+
+
+# What is sent is accepted
+
+anything = {
+    str: st.text(max_size=12) | st.integers(0, 400).map("x".__mul__),
+    int: st.integers(-2, 2**64 + 1),
+    bytes: st.binary(max_size=40) | st.integers(0, 400).map(bytes),
+    bool: st.booleans(),
+}
+
+
+def anything_as(hint: Any, name: str) -> st.SearchStrategy[Any]:
+    """Values of the type that a field has, within its limits or not."""
+    if get_origin(hint) is tuple:
+        return st.lists(anything_as(get_args(hint)[0], name), max_size=6).map(tuple)
+    kind = getattr(hint, "__supertype__", hint)
+    if attrs.has(kind):
+        return anything_of(kind)
+    return anything[kind] if kind in anything else st.sampled_from(kind)
+
+
+def anything_of(declaration: type[Any]) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(declaration)
+    fields = [field.name for field in attrs.fields(declaration) if field.name != "frame"]
+    return st.builds(declaration, **{name: anything_as(hints[name], name) for name in fields})
+
+
+TIGHT = Limits(
+    frame_bytes_max=1500,
+    portion_bytes_max=200,
+    lists_bytes_max=1000,
+    name_chars_max=8,
+    path_nodes_max=2,
+    content_bytes_max=20,
+    address_chars_max=16,
+)
+
+
+@pytest.mark.parametrize("declaration", MESSAGE_TYPES.values())
+@given(st.data())
+def test_what_can_be_sent_is_accepted(declaration: type[Message], data: st.DataObject) -> None:
+    message = data.draw(anything_of(declaration))
+    try:
+        frames = encode(message, TIGHT)
+    except LocalProtocolError:
+        return
+
+    assert FrameDecoder(TIGHT).feed(frames) == [message]
+
+
+def largest(hint: Any, name: str) -> Any:
+    """The largest value that a field may have; no list, which may be of any length."""
+    kind = getattr(hint, "__supertype__", hint)
+    if get_origin(hint) is tuple:
+        return (largest(get_args(hint)[0], name),) * (32 if name == "path" else 1)
+    if attrs.has(kind):
+        return largest_of(kind)
+    if kind is str:
+        lengths = {"filter": 16_384, "reason": 1024, "but": 303}
+        is_address = "address" in name or name in ("top", "instead")
+        length = 300 if is_address else 303 if name in IDS else lengths.get(name, 255)
+        return "\U0001f600" * length
+    if kind is bytes:
+        sizes = {
+            "content": DEFAULT_LIMITS.content_bytes_max,
+            "body": DEFAULT_LIMITS.body_bytes_max,
+            "report": DEFAULT_LIMITS.report_bytes_max,
+        }
+        return bytes(sizes[name])
+    return {int: 2**64 - 1, bool: True}.get(kind) or max(kind, key=len)
+
+
+IDS = ("operation", "advertisement", "subscription", "advertisements", "subscriptions", "asked")
+
+
+def largest_of(declaration: type[Any]) -> Any:
+    hints = get_type_hints(declaration)
+    fields = [field.name for field in attrs.fields(declaration) if field.name != "frame"]
+    return declaration(**{name: largest(hints[name], name) for name in fields})
+
+
+@pytest.mark.parametrize("declaration", MESSAGE_TYPES.values())
+def test_a_message_with_every_field_at_its_limit_fits_into_a_frame(
+    declaration: type[Message],
+) -> None:
+    """So what a broker accepts it can pass on, however long the path and the counters get."""
+    message = largest_of(declaration)
+
+    frame = encode(message)
+
+    assert len(frame) <= 4 + DEFAULT_LIMITS.frame_bytes_max
+    assert FrameDecoder().feed(frame) == [message]
+
+
+def test_every_limit_of_a_field_is_the_largest_that_this_test_knows() -> None:
+    """Or the test above would be about less than what brokers accept."""
+    message = largest_of(Subscribe)
+
+    for name in ("operation", "subscription", "client", "filter"):
+        with pytest.raises(LocalProtocolError, match=f"Subscribe.{name} of .* characters, at most"):
+            encode(attrs.evolve(message, **{name: getattr(message, name) + "x"}))
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (publication(seq=-1), "Publish.seq: -1, expected no negative number"),
+        (publication(publisher="a\n"), "Publish.publisher: 'a\\n', expected printable characters"),
+        (
+            publication(body=bytes(1 << 20)),
+            "Publish.body of 1048576 bytes, at most 1031100 allowed",
+        ),
+        (publication(flags=2**64), "Publish: 18446744073709551616 cannot be sent"),
+        (Progress(-1, 0), "Progress.received: -1, expected no negative number"),
+        (Confirm(operation=OperationId("\ud800")), "Confirm: 'utf-8' codec can't encode"),
+    ],
+)
+def test_what_peers_would_refuse_is_not_encoded(message: Message, reason: str) -> None:
+    with pytest.raises(LocalProtocolError) as caught:
+        encode(message)
+
+    assert str(caught.value).startswith(reason)
+
+
+def test_a_reason_that_quotes_too_much_is_cut() -> None:
+    goodbye = Goodbye(code=GoodbyeCode.PROTOCOL, reason="x" * 70_000)
+
+    assert len(goodbye.reason) == 1024
+    assert goodbye.reason.endswith("x ... (70000 characters)")
+    assert FrameDecoder().feed(encode(goodbye)) == [goodbye]
+
+
+# Lists
+
+
+def life(number: int) -> Life:
+    return Life(NodeId(f"b{number}".ljust(255, "\U0001f600")), number)
+
+
+LONG = Neighbourhood(
+    links=tuple(
+        TopologyLink(
+            child=life(number).node,
+            parent=NodeId("b1"),
+            kind="client",
+            incarnation=number,
+            address="",
+        )
+        for number in range(4096)
+    ),
+    closed=tuple(map(life, range(500))),
+)
+
+
+def test_a_message_with_long_lists_travels_in_portions() -> None:
+    frames = encode(LONG)
+    decoder = FrameDecoder()
+    lengths: list[int] = []
+    received: list[Message] = []
+    at = 0
+    while at < len(frames):
+        lengths.append(4 + int.from_bytes(frames[at : at + 4], "big"))
+        received += decoder.feed(frames[at : at + lengths[-1]])
+        at += lengths[-1]
+
+    assert max(lengths) < DEFAULT_LIMITS.portion_bytes_max + 16
+    assert received == [LONG]
+    assert decoder.kept_bytes == 0
+
+
+def test_portions_are_kept_for_the_message_that_they_belong_to() -> None:
+    frames = encode(LONG)
+    known = Known(advertisements=(AdvertisementId("a"),), subscriptions=())
+    first = 4 + int.from_bytes(frames[:4], "big")
+    decoder = FrameDecoder()
+
+    assert decoder.feed(frames[:first] + encode(known)) == [known]
+    assert decoder.kept_bytes > first
+    assert decoder.feed(frames[first:]) == [LONG]
+
+
+def test_lists_without_end_are_refused_by_both_sides() -> None:
+    limits = attrs.evolve(DEFAULT_LIMITS, lists_bytes_max=1 << 20)
+    frames = encode(LONG)
+    decoder = FrameDecoder(limits)
+    reason = "portions of [0-9]+ bytes, at most 1048576 allowed"
+
+    with pytest.raises(RemoteProtocolError, match=reason):
+        decoder.feed(frames)
+    with pytest.raises(LocalProtocolError, match=reason):
+        encode(LONG, limits)
+
+
+@pytest.mark.parametrize(
+    ("elements", "reason"),
+    [
+        ([0, 9, 0], "portion: header 0x93, expected an array of 4 elements"),
+        ([0, 9, 2, []], "portion of field 2 of a message of type 9, expected a list"),
+        ([0, 12, 5, ["b1"]], "portion of field 5 of a message of type 12, expected a list"),
+        ([0, 99, 0, []], "portion of field 0 of a message of type 99, expected a list"),
+        ([0, 0, 0, []], "portion of field 0 of a message of type 0, expected a list"),
+        ([0, 21, 2, ["x" * 400]], "Withdraw.but of 400 characters, at most 303 allowed"),
+        ([0, 21, 2, [1]], "Withdraw.but: found int, expected str"),
+    ],
+)
+def test_what_is_no_portion_of_a_list_is_refused(elements: list[Any], reason: str) -> None:
+    assert refusal_of(frame_of(pack(elements))) == reason
 
 
 # Types
@@ -327,6 +541,8 @@ HOSTILE = {
     "deep arrays in a large publication": frame_of(b"\x97\x01" + nested(1_000_000)),
     "many small arrays": frame_of(b"\x97\x01\x97" + b"\x97" + b"\x91\xc0" * 30_000),
     "deep links": frame_of(b"\x92\x09" + nested(1_000_000)),
+    "a portion of four billion": frame_of(b"\x94\x00\x15\x02\xdd\xff\xff\xff\xff"),
+    "a deep portion": frame_of(b"\x94\x00\x15\x02" + nested(1_000_000)),
     "deep maps": frame_of(b"\x92\x09" + nested(1_000_000, header=b"\x81")),
 }
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import attrs
 import trio
 
-from broker.codec import FrameDecoder, encode
+from broker.codec import FrameDecoder
 from broker.effects import Level
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, NodeKind
@@ -25,6 +25,7 @@ from broker.net import (
     serve_broker,
 )
 from routing.ids import NodeId
+from tests.wire import unchecked
 
 
 @attrs.define
@@ -154,7 +155,7 @@ class RawPeer:
         self._received: list[Message] = []
 
     async def send(self, *messages: Message) -> None:
-        await self.stream.send_all(b"".join(encode(message) for message in messages))
+        await self.stream.send_all(b"".join(map(unchecked, messages)))
 
     async def receive(self, kind: type[Message]) -> Any:
         """The next message of a type; others before it are dropped."""

@@ -34,9 +34,9 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import Goodbye, GoodbyeCode, Heartbeat, Message, Progress, Publish
+from broker.messages import Confirm, Goodbye, GoodbyeCode, Heartbeat, Message, Progress, Publish
 from broker.net.driver import Driver
-from routing.ids import NodeId
+from routing.ids import NodeId, OperationId
 
 
 class ScriptedCore:
@@ -289,6 +289,29 @@ async def test_a_link_with_too_much_to_send_is_given_up_and_others_are_not() -> 
             scene.send(SendMessage(to(2), Heartbeat()))
             assert await receive(quick, 1) == [Heartbeat()]
             slow.close()
+
+
+async def test_what_a_peer_would_refuse_is_not_sent_and_the_link_goes_on() -> None:
+    async with driven() as scene:
+        with scene.connect() as far:
+            scene.send(SendMessage(to(1), Confirm(operation=OperationId("o" * 400))))
+            scene.send(SendMessage(to(1), Heartbeat()))
+
+            assert await receive(far, 1) == [Heartbeat()]
+            assert scene.lines == [(Level.ERROR, "message not sent")]
+            assert scene.driver.messages_unsendable == 1
+
+
+async def test_a_publication_that_a_peer_would_refuse_is_held_back_with_what_follows() -> None:
+    """Both ends count publications, so that none may be left out."""
+    async with driven() as scene:
+        with scene.connect() as far:
+            too_large = Publish(NodeId("a"), 1, 1, 0, b"", b"x" * (1 << 20))
+            scene.send(SendMessage(to(1), too_large), SendMessage(to(1), BODY))
+
+            closed = await scene.core.until(LinkClosed)
+            assert closed.reason.startswith("Publish.body of 1048576 bytes, at most ")
+            assert far.recv(1) == b""
 
 
 async def test_while_a_trunk_is_congested_gated_links_are_not_read() -> None:

@@ -2,10 +2,10 @@
 
 import random
 import resource
-import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import attrs
 import pytest
 import trio
 from msgpack import packb
@@ -28,8 +28,10 @@ from broker.messages import (
 )
 from broker.net import connect
 from faulttol.neighbourhood import TopologyLink
+from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.net.overlay import Overlay, hello, publisher_and_subscriber, raw_peer, take
+from tests.wire import frame_of, unchecked
 
 
 @asynccontextmanager
@@ -63,10 +65,6 @@ async def undisturbed(overlay: Overlay, name: str) -> AsyncIterator[None]:
     assert published
 
 
-def frame_of(payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload)) + payload
-
-
 JUNK = {
     "another protocol": (b"GET / HTTP/1.1\r\n\r\n", "frame of 1195725856 bytes, at most 1048576"),
     "a frame that is too long": (b"\x7f\xff\xff\xff\x97\x01", "frame of 2147483647 bytes, at"),
@@ -84,7 +82,7 @@ JUNK = {
         "protocol version 99, 1 expected",
     ),
     "a name that moves the cursor": (
-        encode(hello("m\x1b[2J")),
+        unchecked(hello("m\x1b[2J")),
         "Hello.node: 'm\\x1b[2J', expected printable characters",
     ),
 }
@@ -172,6 +170,63 @@ async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
 
     assert (refusal.operation, refusal.code) == ("bad", "bad-filter")
     assert confirmation.operation == "good"
+
+
+JOIN = Join(
+    operation=OperationId("join"),
+    link=attrs.evolve(LINK, child=ME, parent=NodeId("b1")),
+    distance=0,
+)
+
+
+def advertise(filter_text: str, operation: str = "long") -> Advertise:
+    return Advertise(
+        operation=OperationId(operation),
+        advertisement=AdvertisementId("mallory/1"),
+        client=ME,
+        filter=filter_text,
+        path=(ME,),
+    )
+
+
+async def test_what_the_first_broker_accepts_the_others_accept_as_well(overlay: Overlay) -> None:
+    """A filter is passed on as it is written by brokers, which may be longer than it came."""
+    await overlay.broker("b1")
+    await overlay.broker("b2", join="b1")
+    await overlay.broker("b3", join="b2")
+    written = "OR ".join(f"a<{number % 10}" for number in range(682))
+
+    async with undisturbed(overlay, "b3"), raw_peer(overlay.address("b1")) as mallory:
+        await mallory.send(hello("mallory"), JOIN, advertise(written))
+        confirmed = [(await mallory.receive(Confirm)).operation for _ in range(2)]
+
+    assert len(written) < 4096 < len(parse_filter(written).sql)
+    assert confirmed == ["join", "long"]
+    assert [overlay.logged(name, "link broke the protocol") for name in ("b2", "b3")] == [[], []]
+
+
+async def test_a_filter_that_could_not_be_passed_on_is_refused(overlay: Overlay) -> None:
+    written = "OR ".join(f"a<{number % 10}" for number in range(2000))
+
+    async with raw_peer(await overlay.broker("b1")) as mallory:
+        await mallory.send(hello("mallory"), JOIN, advertise(written))
+        refusal = await mallory.receive(Refuse)
+
+    assert (refusal.operation, refusal.code) == ("long", "bad-filter")
+    assert "at most 16384 characters as SQL" in refusal.reason
+
+
+async def test_an_id_that_could_not_be_passed_on_cuts_off_only_who_made_it_up(
+    overlay: Overlay,
+) -> None:
+    await overlay.broker("b1")
+    await overlay.broker("b2", join="b1")
+    async with undisturbed(overlay, "b2"), raw_peer(overlay.address("b1")) as mallory:
+        await mallory.send(hello("mallory"), JOIN, advertise("a = 1", "o" * 1_048_000))
+
+        reason = "Advertise.operation of 1048000 characters, at most 303 allowed"
+        assert (await mallory.last_words()).reason == reason
+    assert overlay.logged("b2", "link broke the protocol") == []
 
 
 async def test_random_bytes_after_the_greeting_never_bring_a_broker_down(overlay: Overlay) -> None:
