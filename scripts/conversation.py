@@ -1,12 +1,14 @@
 """What `plait up` does with the lines it is given at its prompt."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import click
+import trio
 
-from scripts.console import Console
+from scripts.console import CTRL_C, Console
 from scripts.errors import CommandError
 from scripts.puppet_master import PuppetMaster
 from scripts.scenario import Scenario, load_commands
@@ -26,7 +28,8 @@ Commands, in any case; names are those of the configuration:
   Crash N        Recover N           kill -9; start again (brokers)
   Freeze N       Unfreeze N          stop in its tracks; go on with what has arrived
   Wait MS        Await stable        Status
-  help           quit, or Ctrl-D"""
+  help           quit, or Ctrl-D
+Ctrl-C gives up a line, or a command that takes long; twice, it is quit."""
 
 # What may follow a first word; None stands for the name of a process that it is for.
 SECOND_WORDS: Final[Mapping[str, ProcessKind | str | None]] = {
@@ -70,20 +73,72 @@ def _second_words(overlay: Overlay, first: str) -> Iterable[str]:
 
 
 async def converse(master: PuppetMaster, scenario: Scenario, console: Console) -> None:
-    """Execute line after line; whatever is wrong with one is said, and the next one is read."""
-    with console.editing(partial(completions, scenario.configuration.overlay)):
+    """Execute the script, then line after line, until the person quits.
+
+    Whatever is wrong with a line is said, and the next one is read. Ctrl-C ends what is being
+    executed, or the line; a second one in a row ends the conversation.
+    """
+    with (
+        console.editing(partial(completions, scenario.configuration.overlay)),
+        trio.open_signal_receiver(signal.SIGINT) as signals,
+    ):
+        is_done = await _comes_to_its_end(
+            partial(master.begin, scenario.script.commands), unless=signals
+        )
+        interrupts = 0 if is_done else 1
         click.echo("Type a command, `help` or `quit`.")
-        while (line := await console.read_line()) is not None:
-            match line.strip().lower():
-                case "quit" | "exit":
-                    return
-                case "help" | "?":
-                    click.echo(HELP)
-                case _:
-                    await _execute(master, scenario, line)
+        while interrupts < 2:
+            line = await _read_line(console, signals)
+            if line is None or line.strip().lower() in ("quit", "exit"):
+                break
+            if line.endswith(CTRL_C):
+                interrupts += 1
+            else:
+                is_done = await _comes_to_its_end(
+                    partial(_execute, master, scenario, line), unless=signals
+                )
+                interrupts = 0 if is_done else 1
+            if interrupts == 1:
+                click.echo("Once more, or Ctrl-D, ends the session.")
+    if console.is_terminal:
+        click.echo("Waits until everything is stable; Ctrl-C stops all, without a verdict.")
+
+
+async def _read_line(console: Console, signals: AsyncIterator[int]) -> str | None:
+    """Return the next line; `None` if there are no more, or a signal came first."""
+    line = None
+
+    async def read() -> None:
+        nonlocal line
+        line = await console.read_line()
+
+    await _comes_to_its_end(read, unless=signals)
+    return line
+
+
+async def _comes_to_its_end(
+    work: Callable[[], Awaitable[None]], *, unless: AsyncIterator[int]
+) -> bool:
+    """Do some work, and give it up when a signal comes; return whether none did."""
+    is_interrupted = False
+    async with trio.open_nursery() as nursery:
+
+        async def listen() -> None:
+            nonlocal is_interrupted
+            await anext(unless)
+            is_interrupted = True
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(listen)
+        await work()
+        nursery.cancel_scope.cancel()
+    return not is_interrupted
 
 
 async def _execute(master: PuppetMaster, scenario: Scenario, line: str) -> None:
+    if line.strip().lower() in ("help", "?"):
+        click.echo(HELP)
+        return
     try:
         script: Script = load_commands(line, scenario.configuration)
         for command in script.commands:

@@ -1,8 +1,8 @@
 """The `plait` command: names its subcommands, loads the one asked for, keeps the exit codes.
 
 Exit codes: 0 done and clean; 1 a guarantee was violated; 2 bad usage or bad input; 3 the
-environment failed. Beside those, 130 is Ctrl-C, 141 a reader that went away, as for any program
-in a shell, and 70 is a bug of ours, the only thing that shows a traceback.
+environment failed. Beside those, 130 is Ctrl-C (`interrupts.py`), 141 a reader that went away, as
+for any program in a shell, and 70 is a bug of ours, the only thing that shows a traceback.
 
 Only what a subcommand needs is imported, and only when it is called: a broker starts without the
 terminal tables, and `plait --help` without the network.
@@ -24,6 +24,7 @@ from scripts.errors import (
     EnvironmentFailedError,
     ProblemsFoundError,
 )
+from scripts.interrupts import INTERRUPTED, end_at_once_when_interrupted, interrupts_raised
 from scripts.options import examples
 
 # In the order in which people meet them; each has a module of its name in scripts/commands/.
@@ -46,7 +47,6 @@ COMMANDS: Final[dict[str, str]] = {
     "completion": "Print the completion script of a shell.",
 }
 
-INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 OUR_BUG: Final = 70
 
@@ -60,7 +60,8 @@ class Plait(CommandsByName):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand."""
         try:
-            return super().invoke(ctx)
+            with interrupts_raised():
+                return super().invoke(ctx)
         except ProblemsFoundError as error:
             # No program's name before the file's: editors and people read this as it is.
             click.echo(error, err=True)
@@ -102,7 +103,7 @@ def _complain(sentence: str) -> None:
 EXIT_CODES: Final = """
 
 Exit codes: 0 done and clean, 1 a guarantee was violated, 2 bad usage or bad input, 3 the
-environment failed."""
+environment failed, 130 interrupted by Ctrl-C."""
 
 
 @click.group(
@@ -127,6 +128,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    end_at_once_when_interrupted()
     try:
         cli(prog_name="plait")
     except Exception:

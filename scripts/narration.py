@@ -1,6 +1,5 @@
 """Tells people what happens, while it happens: line by line, or as one line that keeps changing."""
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -33,6 +32,7 @@ from scripts.happenings import (
     Unsubscribed,
 )
 from scripts.status_reports import StatusReport, Unreachable
+from scripts.terminal import redraw_line
 from topologies.script import format_command
 
 LINES_PER_SECOND: Final = 6
@@ -154,7 +154,6 @@ class Progress:
     """Keeps one line of counts up to date on a terminal; silent anywhere else."""
 
     def __init__(self, clock: Clock) -> None:
-        self._is_shown = sys.stderr.isatty()
         self._counts: Counter[str] = Counter()
         self._drawn_at = 0.0
 
@@ -172,9 +171,7 @@ class Progress:
             case Delivered():
                 self._counts["delivered"] += 1
         is_last = isinstance(happening, BrokersStopped)
-        if self._is_shown and (
-            is_last or time.monotonic() - self._drawn_at > 1 / REDRAWS_PER_SECOND
-        ):
+        if is_last or time.monotonic() - self._drawn_at > 1 / REDRAWS_PER_SECOND:
             self._drawn_at = time.monotonic()
             line = ", ".join(f"{count} {what}" for what, count in self._counts.items())
-            click.echo(f"\r\033[K{'' if is_last else line}", nl=False, err=True)
+            redraw_line("" if is_last else line)

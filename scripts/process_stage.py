@@ -158,8 +158,11 @@ class ProcessStage:
 
     async def recover(self, process: str) -> None:
         """Start a broker that crashed in its next life, with its name and its address."""
-        await self._brokers.recover(process)
-        self.faults.crashed.discard(process)
+        try:
+            await self._brokers.recover(process)
+        finally:
+            # Its process has been started, even if nobody waits until it serves.
+            self.faults.crashed.discard(process)
         self._tell(Recovered(process))
 
     async def freeze(self, process: str) -> None:

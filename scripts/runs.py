@@ -69,7 +69,6 @@ def run_interactively(plan: RunPlan, console: Console) -> Report:
     """Run over TCP: the script first, then what a person types, until the person quits."""
 
     async def perform(master: PuppetMaster) -> None:
-        await master.begin(plan.scenario.script.commands)
         await converse(master, plan.scenario, console)
         await master.finish()
 

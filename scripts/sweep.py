@@ -1,5 +1,6 @@
 """Many seeded runs on all cores; what is kept of each is whether it was clean, and if not, why."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,8 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
@@ -75,14 +78,24 @@ def sweep(seeds: range, plan: SweepPlan, *, jobs: int) -> Iterator[list[Outcome]
     if jobs == 1 or len(chunks) == 1:
         yield from map(run_chunk, chunks)
         return
-    with ProcessPoolExecutor(
-        min(jobs, len(chunks)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_be_worker,
-    ) as pool:
+    context = multiprocessing.get_context("spawn")
+    leash, held = context.Pipe(duplex=False)
+    with (
+        leash,
+        held,
+        ProcessPoolExecutor(
+            min(jobs, len(chunks)),
+            mp_context=context,
+            initializer=_be_worker,
+            initargs=(leash,),
+        ) as pool,
+    ):
         try:
-            yield from pool.map(run_chunk, chunks)
+            with _interrupts_held_back():
+                outcomes = pool.map(run_chunk, chunks)
+            yield from outcomes
         except BaseException:
+            held.close()  # whatever they are doing, nobody wants it any more
             pool.shutdown(cancel_futures=True)
             raise
 
@@ -94,17 +107,27 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _be_worker() -> None:
-    # Ctrl-C goes to all of them; one is enough to stop everything.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Processes that are started within the block hear nothing of Ctrl-C, from the beginning.
+
+    A terminal sends it to all of them, and one is enough to stop everything.
+    """
+    resource_tracker.ensure_running()  # it would be started with the others, and undo this
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _end_with_parent() -> None:
-    # Whoever is killed cannot tell its workers to stop.
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+def _be_worker(leash: Connection) -> None:
+    threading.Thread(target=_end_with_parent, args=(leash,), daemon=True).start()
+
+
+def _end_with_parent(leash: Connection) -> None:
+    # Its other end is closed by a parent that wants no more, and by the system if it is killed.
+    leash.poll(None)
     os._exit(1)
 
 

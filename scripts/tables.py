@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import click
 
+from scripts.terminal import is_terminal
+
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns of numbers to the right."""
@@ -14,7 +16,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         all(isinstance(cell, int | float) for cell in column[1:])
         for column in zip(columns, *rows, strict=True)
     ]
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         _print_with_rich(lines, widths, is_number)
         return
     for line in lines:

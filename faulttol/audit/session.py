@@ -7,15 +7,21 @@ or runs the audit by `spark-submit`, has a Spark of their own, and then their `J
 """
 
 import contextlib
+import logging
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
+from pyspark import java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -27,6 +33,11 @@ SMALL_INPUT_BYTES: Final = 64 << 20
 """Up to here Java is done before its optimizing compiler would have paid."""
 
 OWN_JAVA: Final = "PLAIT_JAVA_HOME"
+
+Handler = Callable[[int, FrameType | None], None]
+
+_END_TIMEOUT_S: Final = 5.0
+"""For a Java that is told to end; a fraction of a second is usual."""
 
 _DRIVER_MEMORY: Final = "1g"
 """The Java half of a local Spark. Runs are judged in its Python half, which is not counted here."""
@@ -71,25 +82,97 @@ def spark_session(
                 .config("spark.driver.bindAddress", "127.0.0.1")
                 .config("spark.driver.host", "127.0.0.1")
             )
-        try:
-            session = builder.getOrCreate()
-            if master is not None or is_submitted:
-                # Where there is no such master, Spark seems to start, and stops behind our back.
-                session.sparkContext.addPyFile(str(_packed_code(Path(folder))))
-        except (PySparkException, Py4JError) as error:
-            first_line = str(error).partition("\n")[0]
-            where = f" at {master}" if master else ""
-            raise SparkUnavailableError(f"Spark does not start{where}: {first_line}") from error
-        try:
-            yield session
-        finally:
+        with _java_ended_by_interrupts():
+            try:
+                # Spark has Ctrl-C ask a Java for help that may be gone by then.
+                with _handling_interrupts():
+                    session = builder.getOrCreate()
+                if master is not None or is_submitted:
+                    # Where there is no such master, Spark seems to start, and stops behind our
+                    # back.
+                    session.sparkContext.addPyFile(str(_packed_code(Path(folder))))
+            except (PySparkException, Py4JError) as error:
+                first_line = str(error).partition("\n")[0]
+                where = f" at {master}" if master else ""
+                raise SparkUnavailableError(f"Spark does not start{where}: {first_line}") from error
+            try:
+                yield session
+            except Exception:
+                session.stop()
+                raise
             session.stop()
 
 
+@contextlib.contextmanager
+def _java_ended_by_interrupts() -> Iterator[None]:
+    """A Java that is started within the block hears nothing of Ctrl-C, and is ended by it.
+
+    Spark has no door for that: asked politely, it fills the terminal with what it was about to do.
+    """
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: Any, **options: Any) -> "subprocess.Popen[bytes]":
+        with _interrupts_put_off():
+            # A terminal sends Ctrl-C to a whole process group.
+            java = subprocess.Popen(*arguments, **options, process_group=0)  # noqa: S603
+            started.append(java)
+        return java
+
+    java_gateway.Popen = start  # type: ignore[attr-defined, assignment]
+    try:
+        with _handling_interrupts(_raise_in_silence):
+            yield
+    except KeyboardInterrupt:
+        for java in started:
+            _end(java)
+        raise
+    finally:
+        java_gateway.Popen = subprocess.Popen  # type: ignore[attr-defined]
+
+
+def _raise_in_silence(_number: int, _frame: FrameType | None) -> None:
+    logging.disable()  # the library of Spark would log a traceback for every call under way
+    raise KeyboardInterrupt
+
+
+def _end(java: "subprocess.Popen[bytes]") -> None:
+    java.terminate()  # it removes its files
+    try:
+        java.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()
+
+
+@contextlib.contextmanager
+def _interrupts_put_off() -> Iterator[None]:
+    """Ctrl-C comes after the block, as it would come between a process and our knowing of it."""
+    came: list[int] = []
+    with _handling_interrupts(lambda number, _: came.append(number)):
+        yield
+    for number in came[:1]:
+        signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def _handling_interrupts(handle: Handler | None = None) -> Iterator[None]:
+    """Handle Ctrl-C like that within the block; afterwards as before, whatever was done to it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if handle is not None:
+        signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _java_options(folder: Path, input_bytes: int) -> str:
-    logging = folder / "log4j2.properties"
-    logging.write_text(_LOGGING, encoding="utf-8")
-    options = [f"-Dlog4j2.configurationFile={logging.as_uri()}", "-XX:+UseSerialGC"]
+    log_settings = folder / "log4j2.properties"
+    log_settings.write_text(_LOGGING, encoding="utf-8")
+    options = [f"-Dlog4j2.configurationFile={log_settings.as_uri()}", "-XX:+UseSerialGC"]
     if input_bytes <= SMALL_INPUT_BYTES:
         options.append("-XX:TieredStopAtLevel=1")
     return " ".join(options)

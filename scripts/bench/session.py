@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ import click
 
 from faulttol.files import make_folder, naming
 from scripts.bench.plots import Chart
+from scripts.terminal import redraw_line
 
 seconds_option: Final = click.option(
     "--seconds",
@@ -61,5 +61,4 @@ def cleaning_up_when_told_to_stop() -> Iterator[None]:
 
 def tell_terminal(what: str) -> None:
     """Let people see that something goes on."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{what}", nl=False, err=True)
+    redraw_line(what)

@@ -18,6 +18,7 @@ from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViola
 from scripts.extras import needing
 from scripts.options import examples, json_option
 from scripts.tables import print_table
+from scripts.terminal import is_screen, redraw_line
 from scripts.verdict import PROMISES, VIOLATIONS_SHOWN
 
 
@@ -121,13 +122,18 @@ def audit_runs(
     with needing("audit"):
         from faulttol.audit.job import audit
         from faulttol.audit.session import spark_session
+    size = _bytes_in(runs)
+    redraw_line("starts Spark ...")
     try:
         with spark_session(
-            master, input_bytes=_bytes_in(runs), shows_progress=sys.stderr.isatty()
+            master, input_bytes=size, shows_progress=is_screen(sys.stderr)
         ) as session:
+            redraw_line(f"judges {len(runs):,} runs with {size / 1e6:,.1f} MB of history ...")
             return audit(session, runs, large_run_bytes=spread_above_mb << 20)
     except SparkUnavailableError as error:
         raise EnvironmentFailedError(str(error)) from error
+    finally:
+        redraw_line("")
 
 
 def _bytes_in(runs: list[Path]) -> int:

@@ -16,6 +16,8 @@ from scripts.async_entry import run_async
 from scripts.contents import body_of, content_of_attributes, content_of_json
 from scripts.errors import BadInputError
 from scripts.options import broker_option, examples
+from scripts.standard_input import standard_input_lines
+from scripts.terminal import is_terminal
 
 
 @attrs.frozen(kw_only=True)
@@ -72,7 +74,8 @@ def command(
     """Publish ATTR=VALUE..., or --content, or every line of JSON that standard input has.
 
     A value that reads as a JSON number, true or false is that; anything else is a string.
-    It ends when everybody who had asked for the publications has been given them.
+    It ends when everybody who had asked for the publications has been given them. Ctrl-C ends it at
+    once, and what was not confirmed by then may never arrive.
 
     A publisher announces what it will publish. Here that is everything (TRUE), which suits single
     publications; with --advertise and a narrower filter, subscriptions to something else are not
@@ -83,9 +86,14 @@ def command(
     given = content_of_attributes(attributes) if attributes else None
     if content is not None:
         given = content_of_json(content)
+    if given is None and sys.stdin is None:
+        raise click.UsageError(
+            "Give ATTR=VALUE... or --content JSON: standard input, where contents are read "
+            "otherwise, is closed."
+        )
     if given is None and body == "@-":
         raise click.UsageError("Standard input cannot be both --body @- and the contents.")
-    if given is None and sys.stdin.isatty():
+    if given is None and is_terminal(sys.stdin):
         click.echo("One JSON object a line; Ctrl-D ends.", err=True)
     try:
         parse_filter(advertise)
@@ -122,8 +130,7 @@ class _Publisher:
 
     async def publish_lines(self) -> None:
         number = 0
-        # Read in a thread: the connection has to be looked after while nothing is typed.
-        async for line in trio.wrap_file(sys.stdin):
+        async for line in standard_input_lines():
             number += 1
             if line.strip():
                 await self.publish(content_of_json(line, f"stdin:{number}"))

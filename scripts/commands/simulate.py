@@ -15,6 +15,7 @@ from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
 from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
+from scripts.terminal import is_screen, redraw_line
 from scripts.verdict import print_verdict, raise_if_violated
 
 
@@ -178,12 +179,11 @@ def _run_many(seeds: range, plan: SweepPlan, *, jobs: int, as_json: bool) -> Non
 
 
 def _is_quiet() -> bool:
-    return not sys.stderr.isatty()
+    return not is_screen(sys.stderr)
 
 
 def _print_failure(outcome: Outcome, plan: SweepPlan) -> None:
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)  # the progress bar is drawn again below
+    redraw_line("")  # the progress bar is drawn again below
     more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
     click.echo(
         f"seed {outcome.seed}: {outcome.failures[0]}{more}; "

@@ -38,8 +38,9 @@ def command(
     """Launch the overlay of CONFIGURATION and take script commands from a prompt.
 
     What the file has of commands is executed first. `help` at the prompt explains them; `quit` or
-    Ctrl-D waits until everything is stable, stops, and checks, as `plait run` does. Commands may
-    also come from a pipe.
+    Ctrl-D waits until everything is stable, stops, and checks, as `plait run` does. Ctrl-C gives up
+    the line, or a command that takes long; twice in a row it is `quit`. Commands may also come from
+    a pipe.
     """
     scenario = load_scenario(configuration, None)
     where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)

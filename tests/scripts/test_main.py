@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
-from scripts.main import COMMANDS, INTERRUPTED, OUR_BUG, cli
+from scripts.interrupts import INTERRUPTED
+from scripts.main import COMMANDS, OUR_BUG, cli
 
 
 def invoke(*arguments: str) -> Result:

@@ -1,21 +1,16 @@
 """The prompt of `plait up` as a person meets it: on a terminal."""
 
-import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.terminal import CTRL_C, CTRL_D, Terminal, terminals
+
 pytestmark = pytest.mark.processes
 
-PATIENCE_S = 30.0
 SCENARIO = """\
 Site here Parent none
 Process b1 Is broker On here
@@ -24,64 +19,24 @@ Process nyse Is publisher On here
 """
 
 
-class Person:
-    """Sits at a terminal on which `plait up` runs."""
-
-    def __init__(self, folder: Path) -> None:
-        (folder / "x.conf").write_text(SCENARIO)
-        self._terminal, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.main", "up", "x.conf", "--out", "out"],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=folder,
-            env=os.environ | {"HOME": str(folder), "XDG_STATE_HOME": "", "TERM": "xterm"},
-        )
-        os.close(slave)
-        self._unread = ""
-
-    def sees(self, text: str) -> str:
-        """Wait for a text to appear; return everything up to it, without colours."""
-        deadline = time.monotonic() + PATIENCE_S
-        while text not in self._unread:
-            ready, _, _ = select.select([self._terminal], [], [], deadline - time.monotonic())
-            assert ready, f"{text!r} expected, {self._unread!r} seen"
-            try:
-                data = os.read(self._terminal, 4096)
-            except OSError:  # how Linux says that nobody is at the other end any more
-                raise AssertionError(f"{text!r} expected, {self._unread!r} seen") from None
-            self._unread += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", data.decode())
-        before, _, self._unread = self._unread.partition(text)
-        return before
-
-    def types(self, text: str) -> None:
-        os.write(self._terminal, text.encode())
-
-    def leaves(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._terminal)
-
-
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Person]:
-    person = Person(tmp_path)
-    yield person
-    person.leaves()
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    (tmp_path / "x.conf").write_text(SCENARIO)
+    with terminals(tmp_path) as open_terminal:
+        yield open_terminal("up", "x.conf", "--out", "out")
 
 
-def test_words_are_completed_and_lines_remembered(person: Person, tmp_path: Path) -> None:
-    person.sees("plait> ")
-    person.types("subs\ta\tS\t/a\n")
-    person.sees("alice         subscribed    topic = '/a'")
-    person.sees("plait> ")
-    person.types("Pub\tn\tP\t2 On\t/a Int\t1\n")
-    person.sees("alice         received      nyse#2 topic=/a")
-    person.types("\x04")
-    person.sees("1 brokers have ended, nothing is left")
+def test_words_are_completed_and_lines_remembered(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.sees("plait> ")
+    terminal.types("subs\ta\tS\t/a\n")
+    terminal.sees("alice         subscribed    topic = '/a'")
+    terminal.sees("plait> ")
+    terminal.types("Pub\tn\tP\t2 On\t/a Int\t1\n")
+    terminal.sees("alice         received      nyse#2 topic=/a")
+    terminal.types(CTRL_D)
+    terminal.sees("1 brokers have ended, nothing is left")
 
-    assert person.process.wait(PATIENCE_S) == 0
+    assert terminal.ends() == 0
     history = (tmp_path / ".local" / "state" / "plait" / "up.history").read_text()
     assert history.splitlines() == [
         "Subscriber alice Subscribe /a",
@@ -89,26 +44,89 @@ def test_words_are_completed_and_lines_remembered(person: Person, tmp_path: Path
     ]
 
 
-def test_what_happens_does_not_spoil_what_is_being_typed(person: Person) -> None:
-    person.sees("plait> ")
-    person.types("Subscriber alice Subscribe /a\n")
-    person.sees("plait> ")
-    person.types("Publisher nyse Publish 2 Ontopic /a Interval 500\n")
-    person.sees("nyse#1 topic=/a")
-    person.types("Stat")
-    person.sees("nyse#2 topic=/a\r\nplait> Stat")
-    person.types("us\n")
-    person.sees("b1            operational")
+def test_what_happens_does_not_spoil_what_is_being_typed(terminal: Terminal) -> None:
+    terminal.sees("plait> ")
+    terminal.types("Subscriber alice Subscribe /a\n")
+    terminal.sees("plait> ")
+    terminal.types("Publisher nyse Publish 2 Ontopic /a Interval 500\n")
+    terminal.sees("nyse#1 topic=/a")
+    terminal.types("Stat")
+    terminal.sees("nyse#2 topic=/a\r\nplait> Stat")
+    terminal.types("us\n")
+    terminal.sees("b1            operational")
 
 
-def test_ctrl_c_in_the_middle_of_a_line_ends_everything(person: Person) -> None:
-    brokers = person.sees("plait> ")
-    pid = int(re.findall(r"process (\d+)", brokers)[0])
-    person.types("half a li")
-    person.sees("half a li")
-    person.process.send_signal(signal.SIGINT)
-    person.sees("plait: interrupted")
+def test_the_prompt_is_there_once_after_a_recovery(terminal: Terminal) -> None:
+    terminal.sees("plait> ")
+    for command in ("Crash b1", "Recover b1", "Status"):
+        terminal.types(f"{command}\n")
+        terminal.sees("plait> ")
+    terminal.types("quit\n")
+    terminal.ends()
 
-    assert person.process.wait(PATIENCE_S) == 130
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
+    assert "plait> plait>" not in terminal.seen
+
+
+def test_ctrl_c_gives_up_a_line_and_then_the_session_but_not_its_verdict(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.sees("plait> ")
+    terminal.types("half a li")
+    terminal.sees("half a li")
+    terminal.types(CTRL_C)
+    terminal.sees("Once more, or Ctrl-D, ends the session.")
+    terminal.sees("plait> ")
+    terminal.types("help\n")
+    terminal.sees("Ctrl-C gives up a line")
+    terminal.sees("plait> ")
+    terminal.types(CTRL_C)
+    terminal.sees("Once more, or Ctrl-D, ends the session.")
+    terminal.sees("plait> ")
+    terminal.types(CTRL_C)
+    terminal.sees("kept    loss")
+
+    assert terminal.ends() == 0
+    assert not terminal.processes()
+    history = (tmp_path / ".local" / "state" / "plait" / "up.history").read_text()
+    assert history.splitlines() == ["help"]
+
+
+def test_ctrl_c_ends_a_command_and_not_the_session(terminal: Terminal) -> None:
+    terminal.sees("plait> ")
+    terminal.types("Wait 3600000\n")
+    terminal.sees("Wait 3600000\r\n")
+    terminal.wait_until_nobody_reads_lines()
+    terminal.types(CTRL_C)
+    terminal.sees("plait> ")
+    terminal.types("Status\n")
+    terminal.sees("b1            operational")
+    terminal.sees("plait> ")
+    terminal.types(CTRL_D)
+    terminal.sees("kept    loss")
+
+    assert terminal.ends() == 0
+
+
+def test_a_signal_from_elsewhere_ends_the_session_with_its_verdict(terminal: Terminal) -> None:
+    terminal.sees("plait> ")
+    terminal.types("half a li")
+    terminal.sees("half a li")
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.sees("kept    loss")
+
+    assert terminal.ends() == 0
+    assert not terminal.processes()
+
+
+def test_ctrl_c_while_all_comes_to_its_end_leaves_no_broker(terminal: Terminal) -> None:
+    brokers = terminal.sees("plait> ")
+    terminal.types("Publisher nyse Publish 1000 Ontopic /a Interval 60000\n")
+    terminal.sees("#1 topic=/a")
+    terminal.types("quit\n")
+    terminal.sees("Waits until everything is stable")
+    terminal.types(CTRL_C)
+    terminal.sees("plait: interrupted")
+
+    assert terminal.ends() == 130
+    assert re.findall(r"process (\d+)", brokers)
+    assert not terminal.processes()

@@ -1,0 +1,15 @@
+"""Where the `plait` command begins: Ctrl-C is looked after before anything else is imported."""
+
+from scripts.interrupts import end_at_once_when_interrupted
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    end_at_once_when_interrupted()
+    from scripts.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()
