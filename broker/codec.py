@@ -81,7 +81,7 @@ def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
         if layout.has_lists and len(frames) > limits.portion_bytes_max:
             frames = _in_portions(layout, values, limits)
         if layout.is_of_counts:
-            _require_counts(layout, values)
+            _require_counts(layout, values, limits)
         else:
             FrameDecoder(limits).feed(frames)
     except RemoteProtocolError as error:
@@ -100,9 +100,9 @@ def _encode_publication(message: Publish, limits: Limits) -> bytes:
         is_fit = (
             0 < len(publisher) <= limits.name_chars_max
             and publisher.isprintable()
-            and incarnation >= 0
-            and seq >= 0
-            and flags >= 0
+            and 0 <= incarnation <= limits.number_max
+            and 0 <= seq <= limits.number_max
+            and 0 <= flags <= limits.number_max
             and len(content) <= limits.content_bytes_max
             and len(body) <= limits.body_bytes_max
         )
@@ -113,10 +113,16 @@ def _encode_publication(message: Publish, limits: Limits) -> bytes:
     return frame
 
 
-def _require_counts(layout: "_Layout", values: Sequence[int]) -> None:
+def _require_counts(layout: "_Layout", values: Sequence[int], limits: Limits) -> None:
     for field, value in zip(layout.fields, values, strict=True):
-        if value < 0:
-            raise LocalProtocolError(f"{field.where}: {value}, expected no negative number")
+        _require_count(value, field.where, limits)
+
+
+def _require_count(value: int, where: str, limits: Limits) -> None:
+    if value < 0:
+        raise RemoteProtocolError(f"{where}: {value}, expected no negative number")
+    if value > limits.number_max:
+        raise RemoteProtocolError(f"{where}: {value}, at most {limits.number_max} expected")
 
 
 def _in_portions(layout: "_Layout", values: Sequence[Any], limits: Limits) -> bytes:
@@ -205,6 +211,7 @@ class FrameDecoder:
         content_max = limits.content_bytes_max
         name_max = limits.name_chars_max
         body_max = limits.body_bytes_max
+        number_max = limits.number_max
         messages: list[Message] = []
         size = len(data)
         start = 0
@@ -245,11 +252,11 @@ class FrameDecoder:
                 and 0 < len(publisher) <= name_max
                 and publisher.isprintable()
                 and type(incarnation) is int
-                and incarnation >= 0
+                and 0 <= incarnation <= number_max
                 and type(seq) is int
-                and seq >= 0
+                and 0 <= seq <= number_max
                 and type(flags) is int
-                and flags >= 0
+                and 0 <= flags <= number_max
                 and type(content) is bytes
                 and len(content) <= content_max
                 and type(body) is bytes
@@ -370,8 +377,7 @@ def _read_exactly(expected: type, unpacker: Unpacker, where: str, _: Limits) -> 
 
 def _read_count(unpacker: Unpacker, where: str, limits: Limits) -> int:
     value: int = _read_exactly(int, unpacker, where, limits)
-    if value < 0:
-        raise RemoteProtocolError(f"{where}: {value}, expected no negative number")
+    _require_count(value, where, limits)
     return value
 
 

@@ -34,7 +34,7 @@ from broker.inputs import (
 )
 from broker.interests import Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.link_states import LEGAL, LinkState, with_heartbeats_of
+from broker.link_states import LinkState, with_heartbeats_of
 from broker.losses import Losses
 from broker.messages import (
     PROTOCOL_VERSION,
@@ -87,6 +87,7 @@ from broker.published import PublishedPublications
 from broker.reforming import Reforming
 from broker.reports import report_within
 from broker.requests import Requests
+from broker.roles import Speaker, condition_of, require
 from faulttol import neighbourhood
 from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError
@@ -323,6 +324,11 @@ class BrokerCore:
         return None if link is None else _KIND_OF_PEER.get(link.state)
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether it does nothing any more."""
+        return self._has_stopped
+
+    @property
     def is_settled_in(self) -> bool:
         """Whether this broker has its place in the tree, and all around it have theirs."""
         parent = self.neighbours.parent
@@ -544,7 +550,7 @@ class BrokerCore:
                 source = link.neighbour
                 if source is None:
                     self._on_unfamiliar(link, message)
-                elif link.state is LinkState.TO_ORPHAN:
+                elif link.state in _ORPHANED:
                     self._on_orphan(link, source, message)
                 elif self.moving.is_paused and self.moving.parks(link_id, source, message):
                     pass
@@ -558,9 +564,22 @@ class BrokerCore:
             self._protocol_errors += 1
             self._close(link, GoodbyeCode.PROTOCOL, str(broken))
 
+    def _require_legal(self, link: _Link, message: Message) -> None:
+        """Whoever says what is not for its role to say has broken the protocol."""
+        condition = condition_of(link.state, type(message))
+        if condition is not None:
+            peer = link.neighbour
+            speaker = Speaker(
+                here=self.node,
+                delta=self.delta,
+                node=peer.node if peer else NodeId(""),
+                incarnation=peer.incarnation if peer else 0,
+            )
+            require(condition, speaker, message)
+
     def _on_unfamiliar(self, link: _Link, message: Message) -> None:
         """A message on a link whose peer is not a neighbour: greetings and monitors."""
-        _require_legal(link, message)
+        self._require_legal(link, message)
         match message:
             case Hello():
                 self._on_hello(link, message)
@@ -585,7 +604,7 @@ class BrokerCore:
 
     def _on_orphan(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a node that waits until the tree has been re-formed around it."""
-        _require_legal(link, message)
+        self._require_legal(link, message)
         assert isinstance(source, Below)
         match message:
             case Heartbeat():
@@ -606,7 +625,7 @@ class BrokerCore:
             return  # it will say it again
         try:
             if isinstance(message, Publish):
-                _require_legal(link, message)
+                self._require_legal(link, message)
                 self.publications.on_publish(source, message, self.now)
             else:
                 self._on_familiar(link, source, message)
@@ -616,7 +635,7 @@ class BrokerCore:
 
     def _on_familiar(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a neighbour."""
-        _require_legal(link, message)
+        self._require_legal(link, message)
         if isinstance(source, Above) and self.moving.takes(message):
             return
         match message:
@@ -787,7 +806,10 @@ class BrokerCore:
             if orphan is not None:
                 if known is not None and not known.has_joined:
                     self.forget_newcomer(known)
-                link.neighbour, link.state = orphan, LinkState.TO_ORPHAN
+                link.neighbour = orphan
+                link.state = (
+                    LinkState.TO_ORPHANED_CLIENT if is_client(orphan) else LinkState.TO_ORPHAN
+                )
                 self._welcome(link.link, resumed=False, received=0, adopts=True)
                 return
             if self.reforming.sends_away(link.link, hello):
@@ -1098,6 +1120,12 @@ class BrokerCore:
             if source.has_joined:
                 self.requests.confirm_again(source, join.operation)
                 return
+            if is_client(source):
+                # Where this broker is others know from this broker, not from what a client dialled.
+                link = attrs.evolve(
+                    join.link, parent_incarnation=self.incarnation, parent_address=self.address
+                )
+                join = attrs.evolve(join, link=link)
             self._introduce(source)
         self.neighbourhood.add(join.link)
         if isinstance(source, Below) and newcomer == source.node:
@@ -1604,20 +1632,17 @@ def _millis(seconds: float) -> float:
     return round(1000 * seconds, 3)
 
 
+_ORPHANED: Final = (LinkState.TO_ORPHAN, LinkState.TO_ORPHANED_CLIENT)
+"""Whose parent has failed, and who waits until the tree has been re-formed."""
+
 _KIND_OF_PEER: Final = {
     LinkState.TO_CLIENT: NodeKind.CLIENT,
     LinkState.TO_PARENT: NodeKind.BROKER,
     LinkState.TO_CHILD: NodeKind.BROKER,
     LinkState.TO_ORPHAN: NodeKind.BROKER,
+    LinkState.TO_ORPHANED_CLIENT: NodeKind.CLIENT,
     LinkState.TO_MONITOR: NodeKind.MONITOR,
 }
-
-
-def _require_legal(link: _Link, message: Message) -> None:
-    if type(message) not in LEGAL[link.state]:
-        raise RemoteProtocolError(
-            f"{type(message).__name__} is not expected on a link in state '{link.state}'"
-        )
 
 
 def _describe(neighbour: Neighbour) -> dict[str, Any]:

@@ -892,6 +892,21 @@ class Interests:
 
     # --- whom to believe --------------------------------------------------------------------
 
+    def require_readable(self, claim: Advertise | Subscribe) -> None:
+        """Raise `RemoteProtocolError` if this, which is installed later, cannot be."""
+        known: Advertisement | Subscription | None
+        if isinstance(claim, Advertise):
+            known = self.advertisements.get(claim.advertisement)
+        else:
+            known = self.subscriptions.get(claim.subscription)
+        if not claim.path:
+            raise RemoteProtocolError(f"{type(claim).__name__} of {claim.client} by nobody")
+        if known is None or known.filter.sql != claim.filter:
+            try:
+                parse_filter(claim.filter)
+            except FilterSyntaxError as error:
+                raise RemoteProtocolError(f"{type(claim).__name__}: {error}") from None
+
     def _accept(
         self, source: Neighbour, request: Advertise | Subscribe, name: str, *, is_new: bool
     ) -> Filter | None:

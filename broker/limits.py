@@ -25,6 +25,10 @@ COUNTER_BYTES: Final = 9
 UTF8_BYTES: Final = 4
 """One character on the wire, at most."""
 
+MOVES_MAX: Final = 1 << 31
+"""How often a client may say that it has changed its broker: far more often than anybody can, and
+it can be moved once more by those who do not take its word."""
+
 
 @attrs.frozen(kw_only=True)
 class Limits:
@@ -48,6 +52,8 @@ class Limits:
     """A node id; also a file name of the history."""
     address_chars_max: int = 300
     """`host:port`: a host name has 253 characters at most."""
+    number_max: int = 2**63 - 1
+    """Any count or incarnation: half of what the wire can hold, so that there is a next one."""
     path_nodes_max: int = 32
     """Hops carried by an operation: δ + 1 of them, and nobody tolerates more than 31 crashes."""
 

@@ -3,7 +3,8 @@
 A node that dials says `Hello` and waits for `Welcome`; a node that is dialled waits for `Hello` and
 answers `Welcome`, or lets the other hear that it lives until it can. (Who dials only to `Summon`
 says just that, and waits for `Present`.) From then on the link's state is the role of the peer, and
-the role says what the peer may send. Everything else breaks the protocol: the link is closed with a
+the role says what the peer may send: here, which types of message, and in `broker/roles.py`, on
+what condition. Everything else breaks the protocol: the link is closed with a
 reason that names the message and the state, and nothing else happens.
 """
 
@@ -64,11 +65,11 @@ class LinkState(enum.StrEnum):
     TO_CLIENT = "to client"
     TO_MONITOR = "to monitor"
     TO_ORPHAN = "to orphan"
+    TO_ORPHANED_CLIENT = "to orphaned client"
 
 
-_OPERATIONS: Final = frozenset(
-    {Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe, Withdraw}
-)
+_OWN_OPERATIONS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
+_OPERATIONS: Final = _OWN_OPERATIONS | {Withdraw}
 _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
 _BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
 
@@ -86,9 +87,10 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     | _TRAFFIC
     | _BETWEEN_BROKERS
     | {Known, Neighbourhood, PlacesRequest, Prepared, Adopted},
-    LinkState.TO_CLIENT: _OPERATIONS | _TRAFFIC | {Prepared},
+    LinkState.TO_CLIENT: _OWN_OPERATIONS | _TRAFFIC | {Prepared},
     # An orphan speaks as a child or a client does, but is heard only when the tree is re-formed.
     LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},
+    LinkState.TO_ORPHANED_CLIENT: _OWN_OPERATIONS | _TRAFFIC | {Prepared, Attach},
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
 }
 

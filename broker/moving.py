@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker.effects import Level
+from broker.errors import RemoteProtocolError
 from broker.inputs import LinkId
 from broker.interests import Interests
 from broker.messages import (
@@ -129,6 +130,15 @@ class _Handover:
     link: LinkId | None
     """Over which it comes; of what is begun on one connection nothing comes on the next."""
     told: list[Advertise | Subscribe] = attrs.field(factory=list)
+
+    @property
+    def expects(self) -> type[Advertise | Subscribe]:
+        """What comes next: twice, advertisements before subscriptions."""
+        header, behind = self.header, len(self.told)
+        if behind >= header.advertisements + len(header.subscriptions):
+            behind -= len(header.subscriptions)
+            return Advertise if behind < header.advertisements + header.told else Subscribe
+        return Advertise if behind < header.advertisements else Subscribe
 
     @property
     def is_complete(self) -> bool:
@@ -543,6 +553,9 @@ class Moving:
         if handover is None or not self._belongs_to_handover(message):
             return False
         assert isinstance(message, Advertise | Subscribe)
+        if not isinstance(message, handover.expects):
+            raise RemoteProtocolError(f"{type(message).__name__} amid what Adopt announced")
+        self._core.interests.require_readable(message)
         handover.told.append(message)
         self._take_if_complete()
         return True

@@ -13,6 +13,7 @@ import attrs
 
 from broker.inputs import LinkId
 from broker.messages import Flag, NodeKind, Notice, Publish
+from broker.roles import FORBIDDEN_FROM_ABOVE, FORBIDDEN_FROM_BELOW, FORBIDDEN_TO_CLIENTS
 from broker.ticks import Clock
 from faulttol.merging import Key
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
@@ -45,6 +46,7 @@ class Above(_Neighbour):
 
     hop: ClassVar = UP
     lane: ClassVar = UP
+    forbidden_flags: ClassVar = FORBIDDEN_FROM_ABOVE
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     is_way_up_open: bool = True
@@ -82,6 +84,13 @@ class Below(_Neighbour):
     confirmed_before: int = 0
     """What it had confirmed when it was last looked at, for the detection of stalls."""
     stalled_since: float | None = None
+    forbidden_flags: int = attrs.field(init=False)
+    """What its publications must not carry."""
+
+    @forbidden_flags.default
+    def _forbidden_to_its_kind(self) -> int:
+        is_client = self.kind is NodeKind.CLIENT
+        return FORBIDDEN_TO_CLIENTS if is_client else FORBIDDEN_FROM_BELOW
 
     @property
     def hop(self) -> NodeId:

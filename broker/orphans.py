@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from broker.codec import decode_content
 from broker.errors import RemoteProtocolError
 from broker.messages import (
     Advertise,
@@ -15,7 +16,8 @@ from broker.messages import (
     Publish,
     Subscribe,
 )
-from broker.neighbours import Arrival, Below
+from broker.neighbours import Arrival, Below, is_client
+from broker.roles import FORBIDDEN_TO_CLIENTS
 from broker.ticks import translated
 from faulttol.merging import Key
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
@@ -69,11 +71,28 @@ class Orphan:
         elif not isinstance(message, Publish):
             raise RemoteProtocolError(f"{type(message).__name__} amid what was announced")
         elif len(self.received) < attach.received:
+            self._require_believable(message, is_own=False)
             self.received.append(message)
         elif len(self.sent) < len(attach.sent):
+            self._require_believable(message, is_own=is_client(self.neighbour))
             self.sent.append(message)
         else:
             raise RemoteProtocolError("more publications than were announced")
+
+    def _require_believable(self, publication: Publish, *, is_own: bool) -> None:
+        """What is kept here is looked at now: when it is put in order, nobody is there to blame."""
+        decode_content(publication.content)
+        node, flags = self.neighbour.node, publication.flags
+        is_somebody_elses = is_own and key_of(publication)[:2] != (
+            node,
+            self.neighbour.incarnation,
+        )
+        forbidden = FORBIDDEN_TO_CLIENTS if is_own else LOG_FLAGS * is_client(self.neighbour)
+        if is_somebody_elses or flags & forbidden:
+            raise RemoteProtocolError(
+                f"{node} brings along publication {publication.seq} of {publication.publisher}, "
+                f"incarnation {publication.incarnation}, with flags {flags:#x}"
+            )
 
     @property
     def settled_at(self) -> dict[Key, int]:

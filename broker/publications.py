@@ -116,6 +116,11 @@ class Publications:
 
     def on_publish(self, source: Neighbour, publication: Publish, now: float) -> None:
         """Take in a publication: find out who wants it, and settle what may be settled."""
+        if publication.flags & source.forbidden_flags:
+            raise wrongly_flagged(source, publication)
+        is_from_client = isinstance(source, Below) and source.kind is NodeKind.CLIENT
+        if is_from_client:
+            _require_own(source, publication)
         counters = self.counters
         counters.received += 1
         stamp = (publication.incarnation, publication.seq)
@@ -124,11 +129,12 @@ class Publications:
             last_seen = self._last_seen_settled
         if last_seen.get(publication.publisher, (0, 0)) >= stamp:
             counters.duplicate += 1
+            decode_content(publication.content)  # it is kept, and told to whoever may need it
             route = NOWHERE
         else:
             route = self._route(source, publication)
-            if isinstance(source, Below) and source.kind is NodeKind.CLIENT:
-                _require_publishable(source, publication, route)
+            if not route.is_allowed:
+                raise _not_allowed(source, publication)
             if self.ordering.settles_at_root:
                 publication = self.take_place(publication, source)
             last_seen[publication.publisher] = stamp
@@ -640,14 +646,25 @@ def _for_parent(arrival: Arrival) -> Message:
     return publication.with_flags(publication.flags | flag)
 
 
-def _require_publishable(source: Below, publication: Publish, route: Route) -> None:
+def wrongly_flagged(source: Neighbour, publication: Publish) -> RemoteProtocolError:
+    """Most flags go from hop to hop: a neighbour sets those that are for it to set."""
+    return RemoteProtocolError(
+        f"publication {publication.seq} of {publication.publisher} from {source.node}: "
+        f"flags {publication.flags:#x}, of which {source.node} may not set "
+        f"{publication.flags & source.forbidden_flags:#x}"
+    )
+
+
+def _require_own(source: Neighbour, publication: Publish) -> None:
     if publication.publisher != source.node or publication.incarnation != source.incarnation:
         raise RemoteProtocolError(
             f"a publication of {publication.publisher}, incarnation {publication.incarnation}, "
             f"from {source.node}, incarnation {source.incarnation}"
         )
-    if not route.is_allowed:
-        raise RemoteProtocolError(
-            f"publication {publication.seq} of {source.node} lies outside what it has "
-            f"advertised: {decode_content(publication.content)}"
-        )
+
+
+def _not_allowed(source: Neighbour, publication: Publish) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        f"publication {publication.seq} of {source.node} lies outside what it has "
+        f"advertised: {decode_content(publication.content)}"
+    )

@@ -16,7 +16,7 @@ from broker.codec import decode_content
 from broker.inputs import LinkId
 from broker.messages import Acknowledge, Defer, Flag, Message, Publish
 from broker.neighbours import NOWHERE, Above, Arrival, Below, Neighbour, Route, is_client
-from broker.publications import Publications
+from broker.publications import Publications, wrongly_flagged
 from faulttol.merging import Key
 from routing.ids import NodeId, SubscriptionId
 from routing.orderings import Published
@@ -66,6 +66,8 @@ class PublishedPublications(Publications):
         named = self._named.pop(source.hop, ())
         self._mark = UNMARKED
         if flags & _MARKS:
+            if flags & source.forbidden_flags:
+                raise wrongly_flagged(source, publication)
             if not is_client(source):
                 self._mark = Mark(
                     requests=flags & Flag.REQUESTED != 0,

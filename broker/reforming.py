@@ -25,6 +25,7 @@ from broker.codec import decode_content
 from broker.effects import Level, OpenLink
 from broker.inputs import LinkId
 from broker.messages import (
+    Advertise,
     Attach,
     GoodbyeCode,
     Hello,
@@ -32,6 +33,7 @@ from broker.messages import (
     Message,
     Neighbourhood,
     NodeKind,
+    Subscribe,
     Summon,
 )
 from broker.neighbours import UP, Above, Below, Neighbour, is_client
@@ -581,6 +583,8 @@ class Reforming:
             orphan = gap.orphans.get(neighbour.node)
             if orphan is not None and orphan.neighbour is neighbour:
                 was_complete = orphan.is_complete
+                if isinstance(message, Advertise | Subscribe):
+                    self._core.interests.require_readable(message)
                 orphan.take(message, next(self._core.neighbours.clock))
                 if self._learn_who_moved(orphan, message) or orphan.is_complete != was_complete:
                     self._close_gap_if_possible(gap)

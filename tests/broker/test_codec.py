@@ -44,7 +44,7 @@ pack = Packer().pack
 
 names = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=40).map(NodeId)
 texts = st.text(max_size=60)
-counts = st.integers(0, 2**64 - 1)
+counts = st.integers(0, DEFAULT_LIMITS.number_max)
 links = st.builds(
     TopologyLink, child=names, parent=names, kind=texts, incarnation=counts, address=texts
 )
@@ -310,7 +310,7 @@ def largest(hint: Any, name: str) -> Any:
             "report": DEFAULT_LIMITS.report_bytes_max,
         }
         return bytes(sizes[name])
-    return {int: 2**64 - 1, bool: True}.get(kind) or max(kind, key=len)
+    return {int: DEFAULT_LIMITS.number_max, bool: True}.get(kind) or max(kind, key=len)
 
 
 IDS = ("operation", "advertisement", "subscription", "advertisements", "subscriptions", "asked")
@@ -520,6 +520,22 @@ def test_a_damaged_message_is_refused_or_still_a_message(
 
     # Publications are read in two ways; any message that passes can be written and read again.
     assert [FrameDecoder().feed(encode(attrs.evolve(m)))[0] for m in received] == received
+
+
+@pytest.mark.parametrize("field", ["incarnation", "seq", "flags"])
+def test_a_number_after_which_there_is_no_next_one_is_refused(field: str) -> None:
+    """Somebody would count on, and could not say it any more."""
+    number = DEFAULT_LIMITS.number_max + 1
+
+    wide = attrs.evolve(DEFAULT_LIMITS, number_max=number)
+    message = f"Publish.{field}: {number}, at most {number - 1} expected"
+    assert refusal_of(encode(publication(**{field: number}), wide)) == message
+    with pytest.raises(LocalProtocolError) as refused:
+        encode(publication(**{field: number}))
+    assert str(refused.value) == message
+    assert "Progress.sent" in refusal_of(encode(Progress(0, number), wide))
+    with pytest.raises(LocalProtocolError, match=r"Progress\.sent"):
+        encode(Progress(0, number))
 
 
 def nested(depth: int, *, header: bytes = b"\x91") -> bytes:

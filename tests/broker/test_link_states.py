@@ -5,7 +5,7 @@ import pytest
 
 from broker.core import BrokerCore
 from broker.effects import CloseLink, Effect
-from broker.inputs import LinkClosed, LinkId, LinkOpened, MessagesReceived
+from broker.inputs import LinkClosed, LinkFailed, LinkId, LinkOpened, MessagesReceived
 from broker.link_states import LEGAL, LinkState
 from broker.messages import (
     MESSAGE_TYPES,
@@ -66,7 +66,7 @@ def hello(kind: NodeKind) -> Hello:
         node=PEER,
         kind=kind,
         incarnation=1,
-        address="peer",
+        address="peer" if kind is NodeKind.BROKER else "",
     )
 
 
@@ -159,17 +159,21 @@ SAMPLES: tuple[Message, ...] = (
 )
 
 
-def broker_in(state: LinkState) -> BrokerCore:
+def broker_in(state: LinkState, ordering: str = "fifo") -> BrokerCore:
     """A broker that has one link, in this state."""
     is_child = state in (LinkState.AWAITING_WELCOME, LinkState.TO_PARENT)
-    core = BrokerCore(NodeId("here"), 1, join="peer" if is_child else None)
+    join_point = "peer" if is_child else None
+    core = BrokerCore(NodeId("here"), 1, join=join_point, ordering=ordering)
     core.start(0.0)
     core.step(0.0, LinkOpened(LINK, "peer" if is_child else ""))
     match state:
         case LinkState.TO_PARENT:
-            core.step(0.0, MessagesReceived(LINK, [welcome()]))
+            greeting = attrs.evolve(welcome(), ordering=ordering)
+            core.step(0.0, MessagesReceived(LINK, [greeting]))
         case LinkState.TO_ORPHAN:
-            add_orphan(core)
+            add_orphan(core, NodeKind.BROKER)
+        case LinkState.TO_ORPHANED_CLIENT:
+            add_orphan(core, NodeKind.CLIENT)
         case LinkState.AWAITING_SIGN_OF_LIFE:
             visit(core)
         case LinkState.TO_CHILD:
@@ -190,15 +194,18 @@ def broker_in(state: LinkState) -> BrokerCore:
     return core
 
 
-def add_orphan(core: BrokerCore) -> None:
-    """Let the link lead to a broker whose parent, a child of this one, has failed."""
+def add_orphan(core: BrokerCore, kind: NodeKind) -> None:
+    """Let the link lead to a node whose parent, a child of this one, has failed."""
     failed, link = NodeId("failed"), LinkId(2)
     core.step(0.0, LinkOpened(link))
     greeting = attrs.evolve(hello(NodeKind.BROKER), node=failed, address="failed")
-    behind = attrs.evolve(join(PEER, "failed", "broker", 1), operation=OperationId("failed#1.8"))
+    behind = attrs.evolve(join(PEER, "failed", kind.value, 1), operation=OperationId("failed#1.8"))
     joining = join(failed, "here", "broker", 0)
+    joining = attrs.evolve(joining, link=attrs.evolve(joining.link, address="failed"))
     core.step(0.0, MessagesReceived(link, [greeting, joining, behind]))
-    orphan = attrs.evolve(hello(NodeKind.BROKER), failed=(Life(failed, 1),))
+    core.step(0.0, LinkClosed(link, "cut"))
+    core.step(0.0, LinkFailed("failed", "refused"))
+    orphan = attrs.evolve(hello(kind), failed=(Life(failed, 1),), peer="failed", peer_incarnation=1)
     core.step(0.0, MessagesReceived(LINK, [orphan]))
 
 
