@@ -145,7 +145,6 @@ class ClientCore:
         brokers: Sequence[str],
         limits: Limits = DEFAULT_LIMITS,
         recording: bool = False,
-        first_seq: int = 1,
     ) -> None:
         """Be `node`, at the first of `brokers` that can be reached."""
         if not brokers:
@@ -182,7 +181,7 @@ class ClientCore:
         self._restoring: set[OperationId] = set()
         """Advertisements to be confirmed before publications may flow in a new session."""
         self._counter = 0
-        self._seq = first_seq - 1
+        self._seq = 0
         self._handed_over = 0
         """The last publication that was given to a broker, of whatever became of it."""
         self._position = 0
@@ -255,7 +254,7 @@ class ClientCore:
         ordered: bool = True,
         urgent: bool = False,
     ) -> int:
-        """Hand over one publication; returns its number, 1, 2, 3 ... per publisher."""
+        """Hand over one publication; returns its number, 1, 2, 3 ... in this incarnation."""
         self._require_open()
         check_content(content)
         for interest in self._advertisements.values():
@@ -279,8 +278,7 @@ class ClientCore:
         if self._recording:
             self._record(
                 "published",
-                publisher=self.node,
-                seq=seq,
+                **self._names(seq),
                 content=dict(content),
                 ordered=ordered,
                 crc=zlib.crc32(body),
@@ -878,7 +876,7 @@ class ClientCore:
             Deliver(
                 Delivery(
                     publisher,
-                    publication.seq,
+                    *stamp,
                     content,
                     publication.body,
                     self._position,
@@ -909,7 +907,7 @@ class ClientCore:
             del self._published_at[last]
             self._lately_stable.append((self.node, self.incarnation, last))
             if self._recording:
-                self._record("confirmed", publisher=self.node, seq=last)
+                self._record("confirmed", **self._names(last))
         if last is not None:
             self._outbox.add(ReportConfirmed(last))
             self._withdraw_up_to(last)
@@ -1114,7 +1112,7 @@ class ClientCore:
         """Say of these that they will not be confirmed: who got them, nobody can tell."""
         for publication in publications:
             seq = publication.seq
-            self._record("skipped", publisher=self.node, seq=seq, subscriber=None, reason=reason)
+            self._record("skipped", **self._names(seq), subscriber=None, reason=reason)
             self._outbox.add(ReportSkipped(seq, reason))
 
     def _require_open(self) -> None:
@@ -1136,6 +1134,10 @@ class ClientCore:
     def _record(self, kind: str, **fields: Any) -> None:
         if self._recording:
             self._outbox.record(kind, **fields)
+
+    def _names(self, seq: int) -> dict[str, Any]:
+        """Name one of its publications, as records do."""
+        return {"publisher": self.node, "publisher_incarnation": self.incarnation, "seq": seq}
 
     def _record_interest(self, kind: str, what: str, name: str, interest: _Interest) -> None:
         self._record(kind, client=self.node, **{what: name}, filter=interest.filter.sql)

@@ -1,6 +1,7 @@
 """What is to be done: verb and object, carried out by a driver in the order given."""
 
 import enum
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -96,16 +97,35 @@ class Stop:
 
 @attrs.define
 class Delivery:
-    """A publication as a subscriber's application gets it."""
+    """A publication as a subscriber's application gets it.
+
+    `publisher`, `publisher_incarnation` and `seq` together are its name: no other has all three.
+    """
 
     publisher: NodeId
+    publisher_incarnation: int
+    """Which life of the publisher this is from: a later one has a higher number. A program that
+    connects without an `incarnation` of its own has the time of its start, in milliseconds."""
     seq: int
+    """1, 2, 3 ... in that life."""
     content: Content
     body: bytes
     position: int
     """1, 2, 3 ... in the order in which this subscriber was given its publications."""
     subscriptions: tuple[SubscriptionId, ...]
     """Those of this client that asked for it."""
+
+    def record_fields(self, subscriber: NodeId) -> dict[str, Any]:
+        """What the history says of it, as a record of the kind `delivered`."""
+        return {
+            "subscriber": subscriber,
+            "publisher": self.publisher,
+            "publisher_incarnation": self.publisher_incarnation,
+            "seq": self.seq,
+            "position": self.position,
+            "subscriptions": list(self.subscriptions),
+            "crc": zlib.crc32(self.body),
+        }
 
 
 @attrs.define

@@ -29,6 +29,7 @@ class Losses:
             self._outbox.record(
                 "skipped",
                 publisher=publication.publisher,
+                publisher_incarnation=publication.incarnation,
                 seq=publication.seq,
                 subscriber=subscriber,
                 reason=reason,

@@ -13,7 +13,8 @@ guarantee      holds when
                subscriber had those at that time
 ``altered``    the body that was delivered is the one that was published, by its checksum
 ``loss``       every publication that a subscriber was owed was delivered to it
-``fifo``       no subscriber delivered two publications of one publisher in the wrong order
+``fifo``       no subscriber delivered two publications of one publisher in the wrong order;
+               what it published in a later life comes after what it did in an earlier one
 ``pairwise``   no two subscribers delivered two publications in different orders
 =============  ==================================================================================
 
@@ -59,13 +60,18 @@ from typing import Final
 
 import attrs
 
-from faulttol.history import Problem, Record, RunHistory, place_of
+from faulttol.history import (
+    Problem,
+    PublicationId,
+    Record,
+    RunHistory,
+    name_of,
+    place_of,
+    publication_of,
+)
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter
 from routing.values import Content
-
-PublicationId = tuple[str, int]
-"""A publisher and its sequence number."""
 
 _ANY_ORDERING: Final = ("record", "duplicate", "spurious", "altered", "loss")
 _TOTAL_ORDER: Final = (*_ANY_ORDERING, "fifo", "pairwise")
@@ -226,6 +232,8 @@ class _Run:
     clients: set[str] = attrs.field(factory=set)
     node_events: list[Record] = attrs.field(factory=list)
     """What makes a node fail, or be well again."""
+    lives: defaultdict[str, set[int]] = attrs.field(factory=lambda: defaultdict(set))
+    """The incarnations of each publisher of which publications are known."""
     unsound: list[Violation] = attrs.field(factory=list)
     """What is wrong with the history itself."""
     excused: Counter[Excuse] = attrs.field(factory=Counter)
@@ -246,6 +254,15 @@ class _Run:
     def violation(self, guarantee: str, witness: str, *records: Record) -> Violation:
         return Violation(guarantee, self.name, witness, tuple(map(place_of, records)))
 
+    def name_of(self, publication: PublicationId) -> str:
+        """Name a publication, with the life of its publisher if there have been several."""
+        publisher, incarnation, _ = publication
+        return name_of(publication, is_lone_life=self.lives[publisher] <= {incarnation})
+
+    def at_position(self, delivery: _Delivery) -> str:
+        """Name a publication, with its place among those that a subscriber delivered."""
+        return f"{self.name_of(delivery.publication)} (position {delivery.record['position']})"
+
     def matching(self, subscription: _Subscription) -> Set[PublicationId]:
         """Return the publications that match, having asked once about each distinct content."""
         text = subscription.record["filter"]
@@ -263,7 +280,7 @@ class _Run:
         return {
             "records": self.record_count,
             "torn lines": self.torn_lines,
-            "publishers": len({publisher for publisher, _ in self.published}),
+            "publishers": len({publisher for publisher, _, _ in self.published}),
             "published": len(self.published),
             "unstable": len(self.published.keys() - self.confirmed.keys()),
             "subscribers": len(subscribers),
@@ -333,30 +350,31 @@ class _Run:
             subscription.until = record["at"]
 
     def on_published(self, record: Record) -> None:
-        publisher, seq, content = record["publisher"], record["seq"], record["content"]
+        publication, content = publication_of(record), record["content"]
+        publisher, incarnation, _ = publication
         self.clients.add(publisher)
-        self._check_count(record, "seq", publisher)
-        publication = publisher, seq
+        self.lives[publisher].add(incarnation)
+        self._check_count(record, "seq", publisher, incarnation)
         if publication not in self.published:
             self.published[publication] = record
             # repr tells 1, 1.0 and True apart, which a comparison of the contents would not.
             self._contents.setdefault(repr(content), (content, []))[1].append(publication)
 
     def on_confirmed(self, record: Record) -> None:
-        self.confirmed.setdefault((record["publisher"], record["seq"]), record)
+        self.confirmed.setdefault(publication_of(record), record)
 
     def on_delivered(self, record: Record) -> None:
         subscriber = self._subscriber(record["subscriber"])
         self._check_count(record, "position", subscriber.name)
-        publication = record["publisher"], record["seq"]
+        publication = publication_of(record)
+        self.lives[publication[0]].add(publication[1])
         subscriptions = [subscriber.held.get(name) for name in record["subscriptions"]]
         delivery = _Delivery(record, publication, subscriptions)
         subscriber.deliveries.append(delivery)
         subscriber.delivered.setdefault(publication, delivery)
 
     def on_skipped(self, record: Record) -> None:
-        publication = record["publisher"], record["seq"]
-        self.skipped.add((publication, record.get("subscriber")))
+        self.skipped.add((publication_of(record), record.get("subscriber")))
 
     def on_node_event(self, record: Record) -> None:
         self.node_events.append(record)
@@ -388,11 +406,6 @@ _HANDLERS: Final[Mapping[str, Callable[[_Run, Record], None]]] = {
 """Records of any other kind have no bearing on what is guaranteed."""
 
 
-def _name(publication: PublicationId) -> str:
-    publisher, seq = publication
-    return f"{publisher}#{seq}"
-
-
 # What holds for each delivery by itself
 
 
@@ -407,7 +420,7 @@ def _duplicates(run: _Run) -> Iterator[Violation]:
             if delivery is not first:
                 yield run.violation(
                     "duplicate",
-                    f"{subscriber.name} delivered {_name(delivery.publication)} "
+                    f"{subscriber.name} delivered {run.name_of(delivery.publication)} "
                     f"at position {first.record['position']} "
                     f"and again at position {delivery.record['position']}",
                     first.record,
@@ -423,7 +436,7 @@ def _spurious(run: _Run) -> Iterator[Violation]:
                 text, records = fault
                 yield run.violation(
                     "spurious",
-                    f"{subscriber.name} delivered {_name(delivery.publication)} "
+                    f"{subscriber.name} delivered {run.name_of(delivery.publication)} "
                     f"at position {delivery.record['position']}, {text}",
                     delivery.record,
                     *records,
@@ -458,7 +471,7 @@ def _altered(run: _Run) -> Iterator[Violation]:
             if published is not None and published["crc"] != delivery.record["crc"]:
                 yield run.violation(
                     "altered",
-                    f"{subscriber.name} delivered {_name(delivery.publication)} "
+                    f"{subscriber.name} delivered {run.name_of(delivery.publication)} "
                     f"with checksum {delivery.record['crc']}, "
                     f"but it was published with checksum {published['crc']}",
                     published,
@@ -494,7 +507,7 @@ def _loss(
     confirmed = run.confirmed.get(publication)
     return run.violation(
         "loss",
-        f"{subscriber.name} never delivered {_name(publication)}, "
+        f"{subscriber.name} never delivered {run.name_of(publication)}, "
         f"published at {published['at']} and "
         + (f"confirmed at {confirmed['at']}" if confirmed else "never confirmed")
         + f", which matches its subscription {subscription.record['subscription']}, "
@@ -658,14 +671,16 @@ def _times_of_more_than(limit: int, intervals: Iterable[_Interval]) -> Iterator[
 def _publisher_order(run: _Run) -> Iterator[Violation]:
     for name, deliveries in _ordered_deliveries(run).items():
         latest: dict[str, _Delivery] = {}
-        for (publisher, seq), delivery in deliveries.items():
+        for publication, delivery in deliveries.items():
+            publisher, _, _ = publication
             before = latest.get(publisher)
-            if before is None or before.publication[1] < seq:
+            if before is None or before.publication < publication:
                 latest[publisher] = delivery
             else:
                 yield run.violation(
                     "fifo",
-                    f"{name} delivered {_at_position(before)} before {_at_position(delivery)}, "
+                    f"{name} delivered {run.at_position(before)} "
+                    f"before {run.at_position(delivery)}, "
                     f"but {publisher} published them the other way round",
                     before.record,
                     delivery.record,
@@ -676,7 +691,7 @@ def _pairwise_order(run: _Run) -> Iterator[Violation]:
     ordered = _ordered_deliveries(run)
     for one, other, p, q in disagreements(ordered):
         witnesses = ordered[one][p], ordered[one][q], ordered[other][q], ordered[other][p]
-        p_first, q_second, q_first, p_second = map(_at_position, witnesses)
+        p_first, q_second, q_first, p_second = map(run.at_position, witnesses)
         yield run.violation(
             "pairwise",
             f"{one} delivered {p_first} before {q_second}, "
@@ -705,10 +720,6 @@ def _asks_for_order(delivery: _Delivery) -> bool:
         subscription is None or subscription.record["ordered"]
         for subscription in delivery.subscriptions
     )
-
-
-def _at_position(delivery: _Delivery) -> str:
-    return f"{_name(delivery.publication)} (position {delivery.record['position']})"
 
 
 Order = Collection[PublicationId]

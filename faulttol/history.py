@@ -14,8 +14,10 @@ Rules a writer keeps, because auditors build on them:
 - Record first, act second. What others can observe (a publication sent, a delivery made) is
   written and flushed before it is done. A crash then costs at most a torn last line, about
   something that never happened.
-- An incarnation is written by one process, once; a node that restarts takes the next number and
-  a new file. `seq` and `position` count on across incarnations, `n` begins again with each file.
+- An incarnation is written by one process, once; a node that restarts takes a higher number and
+  a new file. `n` and `seq` begin again with each incarnation, `position` counts on.
+- A publication is known by its publisher, by the incarnation in which this published it, and by
+  its number there (`publication_of`). Format 1 left the incarnation out; see `_complete`.
 - All nodes of a run read one clock that never goes back: virtual time, or the monotonic clock of
   the one machine they share. Only then may `at` be compared across nodes.
 
@@ -28,7 +30,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NoReturn, Protocol, Self
@@ -38,8 +40,10 @@ import attrs
 from faulttol.errors import HistoryError
 from faulttol.files import make_folder, replace_text
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Counts up when a reader of the old format would misread the new one."""
+
+READABLE_FORMATS: Final = (1, FORMAT_VERSION)
 
 MANIFEST_NAME: Final = "manifest.json"
 HISTORY_FOLDER: Final = "history"
@@ -61,6 +65,12 @@ TORN_LINE: Final = "torn last line, left out"
 Record = dict[str, Any]
 """One line of a history; see `HEADER` and `KINDS`."""
 
+PublicationId = tuple[str, int, int]
+"""A publisher, the incarnation in which it published, and the number of the publication there.
+
+Of one publisher's publications, the lesser one was published earlier.
+"""
+
 
 @attrs.frozen
 class Field:
@@ -70,11 +80,18 @@ class Field:
     types: tuple[type, ...]
     element_types: tuple[type, ...] = ()
     """What a list or an object may hold; empty where that is not for a reader to judge."""
+    since_format: int = 1
+    """The first format that has it."""
 
     @property
     def is_optional(self) -> bool:
         """A field that may be null may as well be absent."""
         return type(None) in self.types
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a reader has to do without it, also because the file may be older."""
+        return self.is_optional or self.since_format > 1
 
 
 def _text(name: str) -> Field:
@@ -109,7 +126,11 @@ HEADER: Final = (
 
 _ADVERTISEMENT = (_text("client"), _text("advertisement"), _text("filter"))
 _SUBSCRIPTION = (_text("client"), _text("subscription"), _text("filter"), _flag("ordered"))
-_PUBLICATION = (_text("publisher"), _integer("seq"))
+_PUBLICATION = (
+    _text("publisher"),
+    Field("publisher_incarnation", (int,), since_format=2),
+    _integer("seq"),  # 1, 2, 3 ... per publisher and incarnation
+)
 _MEMBERSHIP = (_text("about"), _texts("members"), _number("millis"))
 _PROCESS = (_text("about"),)
 
@@ -345,14 +366,17 @@ def read_manifest(directory: Path) -> Manifest:
     except FileNotFoundError:
         raise HistoryError("the manifest is missing") from None
     version = document.get("format")
-    if version != FORMAT_VERSION:
-        raise HistoryError(f"format version {FORMAT_VERSION} expected, {version!r} found")
+    if version not in READABLE_FORMATS:
+        expected = " or ".join(map(str, READABLE_FORMATS))
+        raise HistoryError(f"format version {expected} expected, {version!r} found")
     _check_fields(document, _MANIFEST_FIELDS)
     if document["ordering"] not in ORDERINGS:
         raise HistoryError(
             f"ordering: one of {', '.join(ORDERINGS)} expected, {document['ordering']!r} found"
         )
-    return Manifest(**{field.name: document[field.name] for field in _MANIFEST_FIELDS})
+    return Manifest(
+        format=version, **{field.name: document[field.name] for field in _MANIFEST_FIELDS}
+    )
 
 
 # Reading
@@ -408,13 +432,66 @@ def read_run(directory: Path) -> RunHistory:
             files.append(records)
     # By number, not by file name: incarnation 10 comes after incarnation 9.
     files.sort(key=lambda records: (records[0]["node"], records[0]["incarnation"]))
-    all_records = list(itertools.chain.from_iterable(files))
+    all_records = list(_complete(list(itertools.chain.from_iterable(files)), problems))
 
     if manifest is not None:
         for run in sorted({record["run"] for record in all_records} - {manifest.run}):
             text = f"this is run {manifest.run!r}, but there are records of run {run!r}"
             problems.append(Problem(MANIFEST_NAME, None, text))
     return RunHistory(directory, manifest, all_records, tuple(sorted(problems, key=_place)))
+
+
+def publication_of(record: Record) -> PublicationId:
+    """Say which publication a record is about, of those kinds that are about one."""
+    return record["publisher"], record["publisher_incarnation"], record["seq"]
+
+
+def name_of(publication: PublicationId, *, is_lone_life: bool) -> str:
+    """Name a publication for people, in short if only one life of its publisher is known."""
+    publisher, incarnation, seq = publication
+    return f"{publisher}#{seq}" if is_lone_life else f"{publisher}@{incarnation}#{seq}"
+
+
+def is_complete(record: Record) -> bool:
+    """Whether it says all that this format says, and no other record has to be asked."""
+    return all(field.is_optional or field.name in record for field in KINDS.get(record["kind"], ()))
+
+
+NEVER_PUBLISHED: Final = 0
+"""As an incarnation: of a publisher that published nothing at all, as far as is known."""
+
+
+def _complete(records: list[Record], problems: list[Problem]) -> Iterator[Record]:
+    """Add to the records of older files which life of its publisher each is about.
+
+    What a publisher wrote itself is about the life in which it did; anything else, if there is
+    one life only, about that. Of a record that could be about several lives, that is a problem.
+    """
+    if all(map(is_complete, records)):
+        yield from records
+        return
+    lives: dict[str, set[int]] = {}
+    for record in records:
+        if record["kind"] == "published":
+            told = "publisher_incarnation" in record
+            life = record["publisher_incarnation" if told else "incarnation"]
+            lives.setdefault(record["publisher"], set()).add(life)
+    for record in records:
+        if not is_complete(record):
+            publisher = record["publisher"]
+            possible = lives.get(publisher, {NEVER_PUBLISHED})
+            if record["node"] == publisher and record["kind"] != "delivered":
+                possible = {record["incarnation"]}
+            if len(possible) > 1:
+                text = (
+                    f"{record['kind']}: 'publisher_incarnation' is missing, and {publisher} "
+                    f"published in the incarnations {', '.join(map(str, sorted(possible)))}"
+                )
+                name = file_name(record["node"], record["incarnation"])
+                problems.append(Problem(f"{HISTORY_FOLDER}/{name}", record["n"], text))
+                continue
+            record["publisher_incarnation"] = min(possible)
+        yield record
 
 
 def _place(problem: Problem) -> tuple[str, int]:
@@ -469,7 +546,7 @@ def _refuse_constant(constant: str) -> NoReturn:
 def _check_fields(document: Record, fields: tuple[Field, ...]) -> None:
     for field in fields:
         if field.name not in document:
-            if field.is_optional:
+            if field.may_be_absent:
                 continue
             raise HistoryError(f"field {field.name!r} is missing")
         value = document[field.name]

@@ -1,7 +1,7 @@
 """The verdicts of an audit as one page: no script, no other file, nothing from the network."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from faulttol.audit.times import Times, begin_of_class
 from faulttol.audit.verdict import RunVerdict
 from faulttol.errors import HistoryError
 from faulttol.guarantees import Violation
-from faulttol.history import Record, decode_record
+from faulttol.history import PublicationId, Record, decode_record, name_of
 from scripts.verdict import PROMISES
 
 PICTURES_MAX: Final = 50
@@ -205,7 +205,7 @@ class _Event:
     """One box of a picture."""
 
     words: str
-    publication: tuple[str, int] | None
+    publication: PublicationId | None
 
 
 def _picture(witness: Violation, records: Sequence[Record]) -> str:
@@ -214,32 +214,40 @@ def _picture(witness: Violation, records: Sequence[Record]) -> str:
     Lines that cross are two subscribers, or a publisher and a subscriber, that disagree.
     """
     lanes: dict[str, list[_Event]] = {}
+    lives: dict[str, set[int]] = {}
+    for publication in filter(None, map(_publication_of, records)):
+        lives.setdefault(publication[0], set()).add(publication[1])
+
+    def name(publication: PublicationId) -> str:
+        return name_of(publication, is_lone_life=len(lives[publication[0]]) == 1)
+
     if witness.guarantee == "fifo":
-        for record in sorted(records, key=lambda record: record["seq"]):
-            publication = record["publisher"], record["seq"]
-            event = _Event(f"published {_name(publication)}", publication)
-            lanes.setdefault(f"publisher {record['publisher']}", []).append(event)
+        for publication in sorted(filter(None, map(_publication_of, records))):
+            event = _Event(f"published {name(publication)}", publication)
+            lanes.setdefault(f"publisher {publication[0]}", []).append(event)
     for record in sorted(records, key=lambda record: (record["incarnation"], record["n"])):
-        lanes.setdefault(record["node"], []).append(_event(record))
+        lanes.setdefault(record["node"], []).append(_event(record, name))
     return _drawn(lanes) if lanes else ""
 
 
-def _event(record: Mapping[str, Any]) -> _Event:
-    publication = (record["publisher"], record["seq"]) if "seq" in record else None
-    about = _name(publication) if publication else record.get("subscription", "")
+def _publication_of(record: Mapping[str, Any]) -> PublicationId | None:
+    """Say which publication a record is about; in older files, none of them tells lives apart."""
+    if "seq" not in record:
+        return None
+    return record["publisher"], record.get("publisher_incarnation", 0), record["seq"]
+
+
+def _event(record: Mapping[str, Any], name: Callable[[PublicationId], str]) -> _Event:
+    publication = _publication_of(record)
+    about = name(publication) if publication else record.get("subscription", "")
     position = f" at position {record['position']}" if "position" in record else ""
     return _Event(f"{record['kind']} {about}{position}", publication)
-
-
-def _name(publication: tuple[str, int]) -> str:
-    publisher, seq = publication
-    return f"{publisher}#{seq}"
 
 
 def _drawn(lanes: Mapping[str, Sequence[_Event]]) -> str:
     width, gap, height = 250, 90, 44
     drawn = []
-    joints: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    joints: dict[PublicationId, list[tuple[int, int, int]]] = {}
     for lane, (node, events) in enumerate(lanes.items()):
         left = lane * (width + gap)
         drawn.append(f'<text x="{left}" y="16" font-weight="bold">{escape(node)}</text>')

@@ -26,7 +26,14 @@ from broker.net.logs import LogWriter
 from broker.sim.runs import NEVER_TOO_MANY
 from broker.sim.world import LAUNCHER
 from faulttol.guarantees import Excuse, check
-from faulttol.history import HistoryWriter, Manifest, Record, read_run, write_manifest
+from faulttol.history import (
+    HistoryWriter,
+    Manifest,
+    Record,
+    publication_of,
+    read_run,
+    write_manifest,
+)
 from scripts.async_entry import leaves
 from scripts.happenings import BrokerLost, Happening
 from scripts.launcher import BrokerPlan, RunningOverlay, launch
@@ -348,12 +355,10 @@ def longest_times(records: Iterable[Record]) -> tuple[float, float]:
         default=float("inf"),
     )
     published = {
-        (record["publisher"], record["seq"]): record["at"]
-        for record in records
-        if record["kind"] == "published"
+        publication_of(record): record["at"] for record in records if record["kind"] == "published"
     }
     took = [
-        (record["at"], record["at"] - published[record["publisher"], record["seq"]])
+        (record["at"], record["at"] - published[publication_of(record)])
         for record in records
         if record["kind"] == "delivered"
     ]

@@ -21,7 +21,6 @@ import contextlib
 import heapq
 import secrets
 import time
-import zlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
@@ -67,7 +66,6 @@ async def connect(
     *brokers: str,
     name: str | None = None,
     incarnation: int | None = None,
-    first_seq: int = 1,
     limits: Limits = DEFAULT_LIMITS,
     history: History | None = None,
     log: Log = no_log,
@@ -77,8 +75,8 @@ async def connect(
 
     `name` is unique in the overlay; without one, the client gets a name of its own. A program that
     comes back under its name does so with a higher `incarnation`, for which the clock is good
-    enough, and may go on counting its publications at `first_seq`. Whoever wants to know of lost
-    and regained connections is told every new state by `on_state`.
+    enough, and counts its publications from 1 again. Whoever wants to know of lost and regained
+    connections is told every new state by `on_state`.
 
     At the end of the block the client waits for its publications to be confirmed, at most for
     `limits.drain_timeout_s`, and leaves the overlay; `UnconfirmedError` says if some were not.
@@ -88,7 +86,6 @@ async def connect(
         NodeId(name if name is not None else f"client-{secrets.token_hex(6)}"),
         time.time_ns() // 1_000_000 if incarnation is None else incarnation,
         brokers=brokers,
-        first_seq=first_seq,
         limits=limits,
         history=history,
         log=log,
@@ -115,7 +112,6 @@ class Client:
         incarnation: int,
         *,
         brokers: Iterable[str],
-        first_seq: int,
         limits: Limits,
         history: History | None,
         log: Log,
@@ -139,7 +135,6 @@ class Client:
             brokers=brokers,
             limits=limits,
             recording=self._is_recording,
-            first_seq=first_seq,
         )
         self._state = self._core.state
         self._driver = Driver(
@@ -176,8 +171,8 @@ class Client:
         self._credit = 0
         """Publications to hand over before the next checkpoint."""
         self._flush_wanted = trio.Event()
-        self._last_seq = first_seq - 1
-        self._confirmed_seq = first_seq - 1
+        self._last_seq = 0
+        self._confirmed_seq = 0
         self._skipped: dict[int, str] = {}
         self._awaited: list[int] = []
         """Numbers of publications that somebody waits for, as a heap."""
@@ -185,6 +180,11 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<Client {self.name}: {self.state}>"
+
+    @property
+    def incarnation(self) -> int:
+        """Which life of this name it is; deliveries say from which life they are."""
+        return self._core.incarnation
 
     @property
     def state(self) -> ClientState:
@@ -459,15 +459,7 @@ class Client:
     def _on_deliver(self, effect: Deliver) -> None:
         delivery = effect.delivery
         if self._is_recording:
-            fields = {
-                "subscriber": self.name,
-                "publisher": delivery.publisher,
-                "seq": delivery.seq,
-                "position": delivery.position,
-                "subscriptions": list(delivery.subscriptions),
-                "crc": zlib.crc32(delivery.body),
-            }
-            self._driver.record("delivered", fields)
+            self._driver.record("delivered", delivery.record_fields(self.name))
         # The application sees none of it before the driver, at the end of this step, has flushed
         # the record.
         for name in delivery.subscriptions:
@@ -603,7 +595,7 @@ class Receipt:
     """A publication that has been handed over."""
 
     seq: int
-    """Its number, 1, 2, 3 ... of this publisher."""
+    """Its number, 1, 2, 3 ... in this life of the publisher; see `Client.incarnation`."""
     _client: Client = attrs.field(repr=False)
 
     @property

@@ -5,7 +5,6 @@ computed once, by telling a real core that past, and remembered. Two pasts are n
 no fingerprint of a core can forget what matters.
 """
 
-import zlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,11 +16,10 @@ from broker.effects import CloseLink, Deliver, Effect, RecordHistory, SendMessag
 from broker.inputs import Input, LinkId, LinkOpened, MessagesReceived, TimerFired
 from broker.messages import Message
 from broker.sim.trace_text import describe_message
-from faulttol.history import MemoryHistory, Record
+from faulttol.history import MemoryHistory, PublicationId, Record
 from routing.ids import NodeId
 
 Core = BrokerCore | ClientCore
-PublicationId = tuple[str, int]
 
 BIRTH: Final = 0
 """The state of a node to which nothing has happened yet."""
@@ -186,16 +184,9 @@ class Automaton:
                 case RecordHistory(kind, fields):
                     records.append((kind, dict(fields)))
                 case Deliver(delivery):
-                    delivered.append((delivery.publisher, delivery.seq))
-                    delivery_record = {
-                        "subscriber": self.name,
-                        "publisher": delivery.publisher,
-                        "seq": delivery.seq,
-                        "position": delivery.position,
-                        "subscriptions": list(delivery.subscriptions),
-                        "crc": zlib.crc32(delivery.body),
-                    }
-                    records.append(("delivered", delivery_record))
+                    key = delivery.publisher, delivery.publisher_incarnation, delivery.seq
+                    delivered.append(key)
+                    records.append(("delivered", delivery.record_fields(self.name)))
                 case CloseLink(_, _, reason) | Stop(reason):
                     raise AssertionError(f"{self.name} ends a connection: {reason}")
         moment = _Moment(state, happening, now, tuple(records), tuple(delivered), _unfinished(core))

@@ -27,9 +27,10 @@ import attrs
 from broker.client_core import ClientCore
 from broker.core import BrokerCore
 from broker.effects import Effect
-from broker.sim.automata import BIRTH, Automaton, Core, Happening, Mail, PublicationId, timer
+from broker.sim.automata import BIRTH, Automaton, Core, Happening, Mail, timer
 from broker.sim.world import SIMULATED_LIMITS
 from faulttol.guarantees import check, disagreements
+from faulttol.history import PublicationId
 from routing.conflicts import FAST
 from routing.ids import NodeId, SubscriptionId
 from routing.values import Value
@@ -407,4 +408,5 @@ def _called(client: Client, call: Call) -> Happening:
 
 
 def _name(publication: PublicationId) -> str:
-    return f"{publication[0]}:{publication[1]}"
+    publisher, _, seq = publication
+    return f"{publisher}:{seq}"

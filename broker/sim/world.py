@@ -8,7 +8,6 @@ its own and every message a little more of it; a link keeps its order, as TCP do
 import heapq
 import itertools
 import random
-import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, assert_never
@@ -434,16 +433,7 @@ class World:
     def _deliver(self, node: Node, delivery: Delivery) -> None:
         if self._is_traced:
             self._note(f"{node.name}: {describe_delivery(delivery)}")
-        node.history.write(
-            self.now,
-            "delivered",
-            subscriber=node.name,
-            publisher=delivery.publisher,
-            seq=delivery.seq,
-            position=delivery.position,
-            subscriptions=list(delivery.subscriptions),
-            crc=zlib.crc32(delivery.body),
-        )
+        node.history.write(self.now, "delivered", **delivery.record_fields(node.name))
         if node.on_delivery is not None:
             node.on_delivery(delivery)
 

@@ -31,6 +31,7 @@ from faulttol.history import (
     Problem,
     Record,
     decode_record,
+    is_complete,
 )
 
 Truths = npt.NDArray[np.bool_]
@@ -205,6 +206,8 @@ def read_lines(
                 continue
             if record["run"] != run or not math.isfinite(record["at"]):
                 raise UnsuitableHistoryError("records of another run, or at no time")
+            if not is_complete(record):
+                raise UnsuitableHistoryError("records of an older format")
             if record["kind"] not in FREQUENT:
                 lines.records.append((file, line, record))
             elif record["kind"] in kinds:

@@ -30,6 +30,8 @@ Seconds = npt.NDArray[np.float64]
 LINES_MAX: Final = 1 << 32
 """Of one file. A row is the place of its file among all files times this, and its line."""
 
+_NUMBER_MAX: Final = int(np.iinfo(np.int64).max)
+
 
 def times_of(seconds: Seconds) -> Times:
     """Sort durations into classes."""
@@ -62,8 +64,10 @@ class Publications:
     names: Names
     first_rows: Mapping[Path, int]
     """The row of the first line of each file."""
+    life_numbers: Mapping[tuple[int, ...], int]
+    """A number for each name of a publisher, as a number, with an incarnation that published."""
     first_of: Numbers
-    """By the name of a publisher, the number of its first publication, which others follow."""
+    """By the number of such a life, that of its first publication, which others follow."""
     count_of: Numbers
     at: Seconds
     row: Numbers
@@ -84,20 +88,18 @@ class Publications:
     """By client and name; the first of those that a client repeated when it came back."""
     torn_lines: int
     unpublished: Names = attrs.field(factory=Names)
-    """Publisher and sequence number of what was delivered, or confirmed, and never published."""
+    """What was delivered, or confirmed, and never published, as `PublicationId`."""
     _matching: dict[str, Truths] = attrs.field(factory=dict, init=False)
 
     @classmethod
     def of(cls, lines: Lines, lives: Mapping[Path, Life]) -> Self:
         """Arrange the lines of all files of a run, whose lives may be more than these tell of."""
         first_rows = _first_rows(lives)
-        published = _sorted_by("publisher", _in_rows(lines, "published", first_rows))
-        publisher, starts, counts = _groups(published["publisher"])
+        published = _in_rows(lines, "published", first_rows)
+        life, life_numbers = _numbered(published["publisher"], published["publisher_incarnation"])
+        published = _sorted_by("life", published | {"life": life})
+        _, starts, counts = _groups(published["life"])
         _require_counts(published["seq"], counts)
-        # One more than there are names now, for those that turn up in deliveries.
-        first_of = np.zeros(len(lines.names) + 1, np.int64)
-        count_of = np.zeros(len(lines.names) + 1, np.int64)
-        first_of[publisher], count_of[publisher] = starts, counts
         content, texts = pd.factorize(published["content"])
         things = lines.names.things
         records = sorted(
@@ -111,8 +113,10 @@ class Publications:
         publications = cls(
             names=lines.names,
             first_rows=first_rows,
-            first_of=first_of,
-            count_of=count_of,
+            life_numbers={one: number for number, one in enumerate(life_numbers)},
+            # One more, for all lives in which nothing was published.
+            first_of=np.append(starts, 0),
+            count_of=np.append(counts, 0),
             at=published["at"],
             row=published["row"],
             ordered=published["ordered"].astype(np.bool_),
@@ -130,7 +134,7 @@ class Publications:
         return publications
 
     def _confirm(self, confirmed: Columns) -> None:
-        numbers = self.numbers(confirmed["publisher"], confirmed["seq"])
+        numbers = self.numbers(confirmed)
         self.confirmations = numbers, confirmed["row"]
         is_known = numbers < len(self)
         # The first confirmation counts, and so is written last.
@@ -144,19 +148,24 @@ class Publications:
         """How many there are with those that were never published."""
         return len(self) + len(self.unpublished)
 
-    def numbers(self, publisher: Numbers, seq: Numbers) -> Numbers:
-        """Return the numbers of publications; those never published are given some, too."""
-        # Names that are new since then are no publishers': all of them stand for the last one.
-        known = np.minimum(publisher, len(self.count_of) - 1)
-        is_published = (seq >= 1) & (seq <= self.count_of[known])
-        numbers = self.first_of[known] + seq - 1
+    def numbers(self, about: Columns) -> Numbers:
+        """Return the numbers of the publications that these columns are about.
+
+        Those never published are given some, too.
+        """
+        publisher, incarnation = about["publisher"], about["publisher_incarnation"]
+        seq = about["seq"]
+        places, distinct = _numbered(publisher, incarnation)
+        known = (self.life_numbers.get(life, len(self.life_numbers)) for life in distinct)
+        life = np.fromiter(known, np.int64, len(distinct))[places]
+        is_published = (seq >= 1) & (seq <= self.count_of[life])
+        numbers = self.first_of[life] + seq - 1
         others = np.flatnonzero(~is_published)
         if others.size:
-            pairs = pd.MultiIndex.from_arrays([publisher[others], seq[others]])
-            places, distinct = pd.factorize(pairs)
+            places, unpublished = _numbered(publisher[others], incarnation[others], seq[others])
             texts = self.names.things
-            new = (self.unpublished.number((texts[name], number)) for name, number in distinct)
-            numbers[others] = len(self) + np.fromiter(new, np.int64, len(distinct))[places]
+            new = (self.unpublished.number((texts[name], *rest)) for name, *rest in unpublished)
+            numbers[others] = len(self) + np.fromiter(new, np.int64, len(unpublished))[places]
         return numbers
 
     def subscriptions_by_client(self) -> dict[str, list[_Subscription]]:
@@ -182,7 +191,7 @@ class Publications:
         """Return those that the judge has to know of to judge the suspects.
 
         Every verdict is about the records of one publication, or two, and of no others. But who
-        is a client shows in the first publication of each, and when the run ended in the last.
+        is a client shows in the first publication of each life, and when the run ended in the last.
         """
         chosen = suspects.copy()
         chosen[self.first_of[self.count_of > 0]] = True
@@ -208,7 +217,7 @@ class Publications:
         return {
             "records": len(self.records) + len(self) + len(confirmations) + deliveries,
             "torn lines": self.torn_lines,
-            "publishers": int((self.count_of > 0).sum()),
+            "publishers": len({publisher for publisher, _ in self.life_numbers}),
             "published": len(self),
             "unstable": int(np.isinf(self.confirmed_at).sum()),
             "subscribers": len(clients.union(receivers)),
@@ -233,7 +242,8 @@ class Deliveries:
     """Who delivered anything."""
     subscriber: Numbers
     publisher: Numbers
-    seq: Numbers
+    stamp: Numbers
+    """By which the publications of one publisher are in its order."""
     number: Numbers
     """Of the publication."""
     row: Numbers
@@ -254,7 +264,7 @@ class Deliveries:
         delivered = _sorted_by("subscriber", _in_rows(lines, "delivered", publications.first_rows))
         subscribers, _, counts = _groups(delivered["subscriber"])
         _require_counts(delivered["position"], counts)
-        number = publications.numbers(delivered["publisher"], delivered["seq"])
+        number = publications.numbers(delivered)
         pairs = pd.Series(delivered["subscriber"] * max(publications.count, 1) + number)
         is_held, asks_for_order, fits = _look_up(delivered, number, lines, publications)
         things = lines.names.things
@@ -266,7 +276,7 @@ class Deliveries:
             receivers=receivers,
             subscriber=delivered["subscriber"],
             publisher=delivered["publisher"],
-            seq=delivered["seq"],
+            stamp=_stamps(delivered["publisher_incarnation"], delivered["seq"]),
             number=number,
             row=delivered["row"],
             at=delivered["at"],
@@ -332,15 +342,16 @@ class Deliveries:
     def against_publishers(self) -> Iterator[Numbers]:
         """Suspect what came after something that its publisher published later."""
         chosen = self.is_in_order()
-        publisher, seq, number = self.publisher[chosen], self.seq[chosen], self.number[chosen]
+        publisher, stamp = self.publisher[chosen], self.stamp[chosen]
+        number = self.number[chosen]
         whose = self.subscriber[chosen] * (int(publisher.max(initial=0)) + 1) + publisher
-        highest = pd.Series(seq).groupby(whose).cummax().to_numpy()
-        is_late = seq < highest
+        highest = pd.Series(stamp).groupby(whose).cummax().to_numpy()
+        is_late = stamp < highest
         yield number[is_late]
         overtaking = np.stack([publisher, highest], axis=1)[is_late]
         if overtaking.size:
             late_pairs = pd.MultiIndex.from_arrays(overtaking.T)
-            yield number[pd.MultiIndex.from_arrays([publisher, seq]).isin(late_pairs)]
+            yield number[pd.MultiIndex.from_arrays([publisher, stamp]).isin(late_pairs)]
 
     def lost(self) -> Iterator[Numbers]:
         """Suspect what matched a subscription in its time and was not delivered."""
@@ -407,6 +418,29 @@ def _sorted_by(name: str, columns: Columns) -> Columns:
         return columns
     order = np.argsort(keys, kind="stable")
     return {name: column[order] for name, column in columns.items()}
+
+
+def _numbered(*columns: Numbers) -> tuple[Numbers, list[tuple[int, ...]]]:
+    """Number the rows of these columns 0, 1, 2 ... as they turn up, and return those that differ.
+
+    In this way, as tuples are slow: no product of two counts of rows is too large a number.
+    """
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes, values = pd.factorize(column)
+        numbers, _ = pd.factorize(numbers * max(len(values), 1) + codes)
+    firsts = np.flatnonzero(np.diff(np.maximum.accumulate(numbers), prepend=-1))
+    return numbers, list(zip(*(column[firsts].tolist() for column in columns), strict=True))
+
+
+def _stamps(incarnation: Numbers, seq: Numbers) -> Numbers:
+    """Return one number for both that sorts by incarnation and then by sequence number."""
+    place, incarnations = pd.factorize(incarnation, sort=True)
+    step = int(seq.max(initial=0)) + 1
+    if seq.min(initial=0) < 0 or step * len(incarnations) > _NUMBER_MAX:
+        raise UnsuitableHistoryError("sequence numbers that are negative, or too large")
+    stamps: Numbers = place * step + seq
+    return stamps
 
 
 def _groups(keys: Numbers) -> tuple[Numbers, Numbers, Numbers]:

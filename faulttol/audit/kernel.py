@@ -21,13 +21,15 @@ from faulttol.audit.evidence import LINES_MAX, Deliveries, Publications, times_o
 from faulttol.audit.times import Times
 from faulttol.audit.verdict import RunVerdict
 from faulttol.errors import HistoryError
-from faulttol.guarantees import GUARANTEES, PublicationId, Report, check, check_run
+from faulttol.guarantees import GUARANTEES, Report, check, check_run
 from faulttol.history import (
     HISTORY_FOLDER,
     KINDS,
     Manifest,
+    PublicationId,
     Record,
     decode_record,
+    publication_of,
     read_manifest,
     read_run,
 )
@@ -65,11 +67,11 @@ def judge_in_full(directory: Path) -> RunVerdict:
     delivered_at = []
     for record in history.records:
         if record["kind"] == "published":
-            published_at.setdefault((record["publisher"], record["seq"]), record["at"])
+            published_at.setdefault(publication_of(record), record["at"])
         elif record["kind"] == "confirmed":
-            confirmed_at.setdefault((record["publisher"], record["seq"]), record["at"])
+            confirmed_at.setdefault(publication_of(record), record["at"])
         elif record["kind"] == "delivered":
-            delivered_at.append(((record["publisher"], record["seq"]), record["at"]))
+            delivered_at.append((publication_of(record), record["at"]))
     return RunVerdict.of(
         directory,
         history.manifest.ordering if history.manifest else "none",

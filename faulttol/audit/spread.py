@@ -26,7 +26,7 @@ from faulttol.audit.times import Times
 from faulttol.audit.verdict import RunVerdict
 from faulttol.errors import HistoryError
 from faulttol.guarantees import GUARANTEES
-from faulttol.history import Manifest, Record, decode_record, read_manifest
+from faulttol.history import Manifest, PublicationId, Record, decode_record, read_manifest
 
 PART_BYTES: Final = 128 << 20
 """Of history files to a task; as columns, its deliveries take about as much once more."""
@@ -40,7 +40,7 @@ class _Findings:
     """What there is to say about the deliveries of one part."""
 
     suspects: Numbers
-    unpublished: Sequence[tuple[str, int]]
+    unpublished: Sequence[PublicationId]
     first_at: Seconds
     count: int
     receivers: Sequence[str]

@@ -117,7 +117,7 @@ def _write(folder: Path, run: str, node: str, records: Iterator[str]) -> None:
 def _published(publisher: str, numbers: range) -> Iterator[str]:
     for seq, number in enumerate(numbers, start=1):
         content = f'{{"symbol":"S{number % 40}","price":{number % 1000}.5}}'
-        about = f'"publisher":"{publisher}","seq":{seq}'
+        about = f'"publisher":"{publisher}","publisher_incarnation":1,"seq":{seq}'
         yield (
             f'"at":{number + 1}.25,"kind":"published",{about},"content":{content},'
             f'"ordered":true,"crc":{number}'
@@ -134,7 +134,8 @@ def _delivered(subscriber: str, publications: int) -> Iterator[str]:
     for number in range(publications):
         yield (
             f'"at":{number + 2}.0,"kind":"delivered","subscriber":"{subscriber}",'
-            f'"publisher":"publisher{number % PUBLISHERS}","seq":{number // PUBLISHERS + 1},'
+            f'"publisher":"publisher{number % PUBLISHERS}","publisher_incarnation":1,'
+            f'"seq":{number // PUBLISHERS + 1},'
             f'"position":{number + 1},"subscriptions":["{subscription}"],"crc":{number}'
         )
 

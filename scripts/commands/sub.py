@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 import click
@@ -12,12 +13,16 @@ import trio
 
 from broker.event_lines import describe
 from broker.net import Delivery, Subscription, connect
+from faulttol.history import name_of
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter, topic_filter
 from routing.filters import Filter
 from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
 from scripts.options import broker_option, examples, json_option
+
+LIVES_REMEMBERED_MAX: Final = 4096
+"""Publishers whose publications have short names; those that come after them have long ones."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +64,10 @@ def command(
 
     A filter is an SQL-92 selector (symbol = 'IBM' AND price > 100), or PADRES brackets
     ([symbol,eq,'IBM'],[price,>,100]); put it in quotes. TRUE is everything.
+
+    nyse#1 is the first publication of nyse. If nyse ends and comes back, it counts from 1 again:
+    nyse@1795122399045#1 is then the first one of that later life, which began at this time, in
+    milliseconds. In --json, publisher, publisher_incarnation and seq together are the name.
 
     It ends with Ctrl-C, or by --count or --timeout; the exit code is 3 if the time is over before
     the count is reached.
@@ -121,9 +130,11 @@ class _Printer:
     def __init__(self, plan: Subscribing) -> None:
         self.printed = 0
         self._plan = plan
+        self._first_lives: dict[str, int] = {}
+        """The incarnations of publishers that are named in short, each the first that was met."""
 
     async def print_all(self, subscription: Subscription) -> None:
-        line_of = _as_json if self._plan.as_json else _as_text
+        line_of = _as_json if self._plan.as_json else self._as_text
         async for batch in subscription.batches():
             if self._plan.count is not None:
                 batch = batch[: self._plan.count - self.printed]
@@ -133,9 +144,23 @@ class _Printer:
             if self.printed == self._plan.count:
                 return
 
+    def _as_text(self, delivery: Delivery) -> str:
+        return f"{self._name_of(delivery)} {_contents_of(delivery)}"
 
-def _as_text(delivery: Delivery) -> str:
-    line = f"{delivery.publisher}#{delivery.seq} {describe(delivery.content)}"
+    def _name_of(self, delivery: Delivery) -> str:
+        """Name it in short, unless a former life of its publisher is named so already."""
+        publisher, incarnation = delivery.publisher, delivery.publisher_incarnation
+        lives = self._first_lives
+        if len(lives) < LIVES_REMEMBERED_MAX:
+            lives.setdefault(publisher, incarnation)
+        return name_of(
+            (publisher, incarnation, delivery.seq),
+            is_lone_life=lives.get(publisher) == incarnation,
+        )
+
+
+def _contents_of(delivery: Delivery) -> str:
+    line = describe(delivery.content)
     if not delivery.body:
         return line
     text = _text_of(delivery.body)
@@ -152,6 +177,7 @@ def _as_json(delivery: Delivery) -> str:
     )
     fields = {
         "publisher": delivery.publisher,
+        "publisher_incarnation": delivery.publisher_incarnation,
         "seq": delivery.seq,
         "position": delivery.position,
         "content": dict(delivery.content),

@@ -12,7 +12,8 @@ from itertools import combinations
 from faulttol.history import Record
 from routing.filter_text import parse_filter
 
-Publication = tuple[str, int]
+Publication = tuple[str, int, int]
+"""A publisher, which of its lives, and the number in that."""
 
 
 def violations_in(records: Sequence[Record]) -> dict[str, int]:
@@ -38,7 +39,7 @@ def of_kind(records: Sequence[Record], kind: str) -> list[Record]:
 
 
 def named(record: Record) -> Publication:
-    return record["publisher"], record["seq"]
+    return record["publisher"], record["publisher_incarnation"], record["seq"]
 
 
 def subscribers_of(records: Sequence[Record]) -> set[str]:
@@ -58,7 +59,7 @@ def wrong_counts(records: Sequence[Record]) -> int:
         ]
         wrong += not continues("n", record, same_life)
         if record["kind"] == "published":
-            same = [one for one in alike if one["publisher"] == record["publisher"]]
+            same = [one for one in alike if named(one)[:2] == named(record)[:2]]
             wrong += not continues("seq", record, same)
         if record["kind"] == "delivered":
             same = [one for one in alike if one["subscriber"] == record["subscriber"]]
@@ -175,8 +176,8 @@ def publisher_order(records: Sequence[Record]) -> int:
     late = 0
     for subscriber in subscribers_of(records):
         order = order_of(records, subscriber)
-        for place, (publisher, seq) in enumerate(order):
-            late += any(one == publisher and seq < other for one, other in order[:place])
+        for place, (publisher, *stamp) in enumerate(order):
+            late += any(one == publisher and stamp < other for one, *other in order[:place])
     return late
 
 

@@ -47,6 +47,8 @@ def clean_history(chance: random.Random, *, has_lives: bool) -> list[Record]:
             bus.unsubscribe(client, chance.randrange(9))
         elif step < 0.20 and has_lives:
             bus.story.next_incarnation(client)
+        elif step < 0.23:
+            bus.come_back(chance.choice("pqr"))
         elif step < 0.60:
             price, crc = chance.randrange(10), chance.randrange(9)
             bus.publish(chance.choice("pqr"), price, chance.random() < 0.8, crc)
@@ -58,8 +60,11 @@ def clean_history(chance: random.Random, *, has_lives: bool) -> list[Record]:
     return in_files(bus.story.records)
 
 
-KEEP_LIVES: Final = ("duplicated", "dropped", "body_altered", "content_altered", "never_published")
-"""Defects that are what they are also where a node has several incarnations."""
+KEEP_LIVES: Final = (
+    *("duplicated", "dropped", "body_altered", "content_altered", "never_published"),
+    "of_a_life_that_published_nothing",
+)
+"""Defects that are what they are also where a subscriber has several incarnations."""
 
 
 def history_with(name: str | None, chance: random.Random) -> tuple[list[Record], str | None]:

@@ -76,7 +76,9 @@ def random_bus(chance: random.Random) -> Bus:
             story.launcher(chance.choice(["crashed", "frozen", "stopped", "unfrozen"]), node)
         elif step < 0.96:
             story.broker("b3", chance.choice(["suspected", "operational", "joined"]), node)
-        elif step < 0.98:
+        elif step < 0.97:
+            bus.come_back(chance.choice("pqr"))
+        elif step < 0.985:
             story.skip("b3", "p", seq=chance.randint(1, 5))
         else:
             story.next_incarnation(client)
@@ -93,7 +95,7 @@ def with_random_defects(records: list[Record], chance: random.Random) -> list[Re
         if not (deliveries := [i for i, one in enumerate(records) if one["kind"] == "delivered"]):
             break
         one, other = chance.choice(deliveries), chance.choice(deliveries)
-        match chance.randrange(7):
+        match chance.randrange(8):
             case 0:
                 records[one], records[other] = records[other], records[one]
             case 1:
@@ -107,6 +109,9 @@ def with_random_defects(records: list[Record], chance: random.Random) -> list[Re
                 records[one] = records[one] | {"subscriptions": chance.choice(names)}
             case 6:
                 records[one] = records[one] | {"publisher": "p", "seq": chance.randint(1, 9)}
+            case 7:
+                life = chance.randint(1, 3)
+                records[one] = records[one] | {"publisher_incarnation": life}
     return recounted(records)
 
 
@@ -150,7 +155,7 @@ def test_damage_is_named_and_the_other_runs_are_judged(spark: SparkSession, tmp_
         write(tmp_path / name, one_delivery())
     (tmp_path / "no manifest" / MANIFEST_NAME).unlink()
     manifest = tmp_path / "future" / MANIFEST_NAME
-    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 3'))
     (tmp_path / "foreign file" / HISTORY_FOLDER / "a-1.jsonl").write_text("a,b,c\n1,2,3\n")
     for path in (tmp_path / "no lines" / HISTORY_FOLDER).iterdir():
         path.write_bytes(b"")
@@ -175,6 +180,31 @@ def test_damage_is_named_and_the_other_runs_are_judged(spark: SparkSession, tmp_
 
     damaged = [name for name, verdict in zip(names, verdicts, strict=True) if verdict.damage]
     assert damaged == [name for name in names if name not in ("clean", "no lines", "torn")]
+
+
+def test_older_files_say_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    story = Story()
+    story.subscribe("s")
+    for seq in (1, 2):
+        story.publish("p")
+        story.confirm("p", seq)
+    story.deliver("s", "p", 1)
+    story.skip("b", "p", 1, subscriber="t")
+    older = [
+        {name: value for name, value in record.items() if name != "publisher_incarnation"}
+        for record in story.records
+    ]
+    write(tmp_path / "newer", story.records)
+    write(tmp_path / "older", older)
+    for records, name in ((story.records, "newer"), (older, "older")):
+        assert ("publisher_incarnation" in records[1]) == (name == "newer")
+    manifest = tmp_path / "older" / MANIFEST_NAME
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
+
+    newer_verdict, older_verdict = assert_agreement(spark, tmp_path)
+
+    assert newer_verdict.violations == older_verdict.violations == {"loss": 1}
+    assert older_verdict.damage == ()
 
 
 def test_names_of_directories_and_nodes_are_taken_as_they_are(

@@ -25,13 +25,13 @@ class Story:
         self.records: list[Record] = []
         self._histories: dict[tuple[str, int], MemoryHistory] = {}
         self._incarnation: dict[str, int] = {}
-        self._seq: dict[str, int] = {}
+        self._seq: dict[tuple[str, int], int] = {}
         self._position: dict[str, int] = {}
         self._subscriptions: dict[str, dict[str, Any]] = {}
 
     def write(self, node: str, kind: str, **fields: Any) -> Record:
         self.now += 1.0
-        key = node, self._incarnation.get(node, 1)
+        key = node, self.incarnation_of(node)
         if key not in self._histories:
             self._histories[key] = MemoryHistory(self.run, *key, self.records)
         self._histories[key].write(self.now, kind, **fields)
@@ -43,7 +43,10 @@ class Story:
         return self
 
     def next_incarnation(self, node: str) -> None:
-        self._incarnation[node] = self._incarnation.get(node, 1) + 1
+        self._incarnation[node] = self.incarnation_of(node) + 1
+
+    def incarnation_of(self, node: str) -> int:
+        return self._incarnation.get(node, 1)
 
     def advertise(self, client: str) -> None:
         fields = {"client": client, "advertisement": f"{client}/1", "filter": "price > 0"}
@@ -70,13 +73,21 @@ class Story:
         ordered: bool = True,
         crc: int = 0,
     ) -> None:
-        seq = self._seq.get(publisher, 0) + 1 if seq is None else seq
-        self._seq[publisher] = seq
-        fields = {"publisher": publisher, "seq": seq, "content": {"price": price}}
-        self.write(publisher, "published", **fields, ordered=ordered, crc=crc)
+        life = publisher, self.incarnation_of(publisher)
+        seq = self._seq.get(life, 0) + 1 if seq is None else seq
+        self._seq[life] = seq
+        named = self._named(publisher, seq)
+        self.write(
+            publisher, "published", **named, content={"price": price}, ordered=ordered, crc=crc
+        )
 
-    def confirm(self, publisher: str, seq: int = 1) -> None:
-        self.write(publisher, "confirmed", publisher=publisher, seq=seq)
+    def _named(self, publisher: str, seq: int, life: int | None = None) -> dict[str, Any]:
+        """Name a publication, of the present life of its publisher unless another one is given."""
+        incarnation = self.incarnation_of(publisher) if life is None else life
+        return {"publisher": publisher, "publisher_incarnation": incarnation, "seq": seq}
+
+    def confirm(self, publisher: str, seq: int = 1, *, life: int | None = None) -> None:
+        self.write(publisher, "confirmed", **self._named(publisher, seq, life))
 
     def deliver(
         self,
@@ -84,20 +95,26 @@ class Story:
         publisher: str,
         seq: int = 1,
         *,
+        life: int | None = None,
         position: int | None = None,
         subscriptions: Iterable[str] | None = None,
         crc: int = 0,
     ) -> None:
         position = self._position.get(subscriber, 0) + 1 if position is None else position
         self._position[subscriber] = position
-        fields = {"subscriber": subscriber, "publisher": publisher, "seq": seq}
-        named = [f"{subscriber}/1"] if subscriptions is None else list(subscriptions)
+        asking = [f"{subscriber}/1"] if subscriptions is None else list(subscriptions)
         self.write(
-            subscriber, "delivered", **fields, position=position, subscriptions=named, crc=crc
+            subscriber,
+            "delivered",
+            subscriber=subscriber,
+            **self._named(publisher, seq, life),
+            position=position,
+            subscriptions=asking,
+            crc=crc,
         )
 
     def skip(self, node: str, publisher: str, seq: int = 1, **fields: str) -> None:
-        self.write(node, "skipped", publisher=publisher, seq=seq, reason="too late", **fields)
+        self.write(node, "skipped", **self._named(publisher, seq), reason="too late", **fields)
 
     def launcher(self, kind: str, about: str) -> None:
         self.write("launcher", kind, about=about)
@@ -201,10 +218,10 @@ def sequence_number_missing(story: Story, is_broken: bool) -> None:
 
 
 @breaks("record")
-def sequence_numbers_begin_again_with_an_incarnation(story: Story, is_broken: bool) -> None:
+def sequence_numbers_go_on_in_the_next_incarnation(story: Story, is_broken: bool) -> None:
     story.publish("p")
     story.next_incarnation("p")
-    story.publish("p", seq=1 if is_broken else None)
+    story.publish("p", seq=2 if is_broken else None)
 
 
 @breaks("record")
@@ -246,6 +263,19 @@ def delivered_once_in_each_incarnation(story: Story, is_broken: bool) -> None:
 
 
 @breaks("duplicate")
+def delivered_again_when_its_publisher_had_come_back(story: Story, is_broken: bool) -> None:
+    """In the twin it is another publication, of the same number."""
+    story.subscribe("s")
+    story.publish("p")
+    story.deliver("s", "p")
+    story.next_incarnation("p")
+    story.publish("p")
+    story.deliver("s", "p", life=2)
+    if is_broken:
+        story.deliver("s", "p", life=1)
+
+
+@breaks("duplicate")
 def delivered_once_for_each_subscription(story: Story, is_broken: bool) -> None:
     story.subscribe("s", number=1)
     story.subscribe("s", number=2)
@@ -263,6 +293,20 @@ def never_published(story: Story, is_broken: bool) -> None:
     if not is_broken:
         story.publish("p")
     story.deliver("s", "p")
+
+
+@breaks("spurious")
+def never_published_in_that_life(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    story.publish("p")
+    story.next_incarnation("p")
+    story.publish("p")
+    for seq in (1, 2):
+        story.deliver("s", "p", seq, life=1)
+    story.deliver("s", "p", 1, life=2)
+    if is_broken:
+        story.deliver("s", "p", 2, life=2)
 
 
 @breaks("spurious")
@@ -324,6 +368,16 @@ def body_altered(story: Story, is_broken: bool) -> None:
     story.subscribe("s")
     story.publish("p", crc=77)
     story.deliver("s", "p", crc=78 if is_broken else 77)
+
+
+@breaks("altered")
+def body_of_another_life(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p", crc=77)
+    story.next_incarnation("p")
+    story.publish("p", crc=78)
+    story.deliver("s", "p", life=1, crc=77)
+    story.deliver("s", "p", life=2, crc=77 if is_broken else 78)
 
 
 @breaks("altered")
@@ -397,6 +451,32 @@ def issued_before_the_subscription_was_withdrawn(story: Story, is_broken: bool) 
 
 
 @breaks("loss")
+def dropped_in_the_second_life_of_its_publisher(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    story.deliver("s", "p")
+    story.confirm("p")
+    story.next_incarnation("p")
+    story.publish("p")
+    if not is_broken:
+        story.deliver("s", "p")
+    story.confirm("p")
+
+
+@breaks("loss")
+def dropped_in_the_first_life_of_its_publisher(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    if not is_broken:
+        story.deliver("s", "p")
+    story.confirm("p")
+    story.next_incarnation("p")
+    story.publish("p")
+    story.deliver("s", "p")
+    story.confirm("p")
+
+
+@breaks("loss")
 def unordered_publication_dropped(story: Story, is_broken: bool) -> None:
     story.subscribe("s", ordered=False)
     story.publish("p", ordered=False)
@@ -449,6 +529,36 @@ def swapped_far_apart(story: Story, is_broken: bool) -> None:
     story.deliver("s", "q", 1)
     story.deliver("s", "q", 2)
     story.deliver("s", "p", last)
+
+
+@breaks("fifo")
+def second_life_before_the_first(story: Story, is_broken: bool) -> None:
+    """Though its number is the lower one."""
+    story.subscribe("s")
+    story.publish("p")
+    story.publish("p")
+    story.deliver("s", "p", 1)
+    story.next_incarnation("p")
+    story.publish("p")
+    for life, seq in ((2, 1), (1, 2)) if is_broken else ((1, 2), (2, 1)):
+        story.deliver("s", "p", seq, life=life)
+
+
+@breaks("pairwise")
+def swapped_lives_that_are_told_apart(story: Story, is_broken: bool) -> None:
+    """Each publisher's order is kept; what they disagree about has the same name but the life."""
+    story.subscribe("s")
+    story.subscribe("t")
+    story.publish("p")
+    story.next_incarnation("p")
+    story.publish("q")
+    story.publish("p")
+    for subscriber, order in (("s", "1q2"), ("t", "12q" if is_broken else "1q2")):
+        for what in order:
+            if what == "q":
+                story.deliver(subscriber, "q")
+            else:
+                story.deliver(subscriber, "p", life=int(what))
 
 
 @breaks("pairwise")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from faulttol.guarantees import GUARANTEES, Excuse, PublicationId, check, disagreements
-from faulttol.history import Record
+from faulttol.guarantees import GUARANTEES, Excuse, check, disagreements
+from faulttol.history import PublicationId, Record, publication_of
 from tests.faulttol.broken_histories import Story
 
 PUBLISHERS = ("p", "q", "r")
@@ -43,6 +43,7 @@ class Bus:
         self.published: dict[PublicationId, Record] = {}
         self.on_the_way = Counter[PublicationId]()
         self.counts = Counter[str]()
+        self.published_in = Counter[tuple[str, int]]()
 
     def subscribe(self, client: str, low: int, high: int, ordered: bool) -> None:
         self.counts[client] += 1
@@ -66,8 +67,9 @@ class Bus:
                     self._leaves(client, waiting)
 
     def publish(self, publisher: str, price: int, ordered: bool, crc: int) -> None:
-        self.counts[publisher] += 1
-        publication = publisher, self.counts[publisher]
+        life = publisher, self.story.incarnation_of(publisher)
+        self.published_in[life] += 1
+        publication = *life, self.published_in[life]
         self.story.publish(publisher, price=price, ordered=ordered, crc=crc)
         self.published[publication] = self.story.records[-1]
         for client, held in self.held.items():
@@ -76,6 +78,9 @@ class Bus:
                 self.queues[client].append(Waiting(publication, names))
                 self.on_the_way[publication] += 1
         self._confirm_if_arrived(publication)
+
+    def come_back(self, publisher: str) -> None:
+        self.story.next_incarnation(publisher)
 
     def deliver(self, client: str, choice: int) -> None:
         """Deliver something that is not ordered, or else the next that is."""
@@ -91,9 +96,12 @@ class Bus:
             is_next = is_next and not is_ordered
         if ready:
             waiting = ready[choice % len(ready)]
+            publisher, life, seq = waiting.publication
             self.story.deliver(
                 client,
-                *waiting.publication,
+                publisher,
+                seq,
+                life=life,
                 subscriptions=waiting.subscriptions,
                 crc=self.published[waiting.publication]["crc"],
             )
@@ -106,7 +114,8 @@ class Bus:
 
     def _confirm_if_arrived(self, publication: PublicationId) -> None:
         if not self.on_the_way[publication]:
-            self.story.confirm(*publication)
+            publisher, life, seq = publication
+            self.story.confirm(publisher, seq, life=life)
 
 
 CLIENTS = st.sampled_from(SUBSCRIBERS)
@@ -117,9 +126,10 @@ CHOICES = st.integers(0, 9)
 SUBSCRIBE = st.tuples(st.just("subscribe"), CLIENTS, st.integers(0, 3), st.integers(6, 9), MOSTLY)
 UNSUBSCRIBE = st.tuples(st.just("unsubscribe"), CLIENTS, CHOICES)
 PUBLISH = st.tuples(st.just("publish"), st.sampled_from(PUBLISHERS), PRICES, MOSTLY, CHOICES)
+COME_BACK = st.tuples(st.just("come_back"), st.sampled_from(PUBLISHERS))
 DELIVER = st.tuples(st.just("deliver"), CLIENTS, CHOICES)
 STEPS: st.SearchStrategy[tuple[Any, ...]] = st.sampled_from(
-    [SUBSCRIBE] * 2 + [UNSUBSCRIBE] + [PUBLISH] * 5 + [DELIVER] * 5,
+    [SUBSCRIBE] * 2 + [UNSUBSCRIBE, COME_BACK] + [PUBLISH] * 5 + [DELIVER] * 5,
 ).flatmap(lambda step: step)
 
 
@@ -164,9 +174,7 @@ class Evidence:
 
     def ordered_deliveries(self) -> list[Record]:
         unordered = {
-            (record["publisher"], record["seq"])
-            for record in self.of_kind("published")
-            if not record["ordered"]
+            publication_of(record) for record in self.of_kind("published") if not record["ordered"]
         }
         ordered_subscriptions = {
             record["subscription"] for record in self.of_kind("subscribed") if record["ordered"]
@@ -189,19 +197,16 @@ class Evidence:
         return [record | fields if record is changed else record for record in self.records]
 
 
-def publication_of(record: Record) -> PublicationId:
-    return record["publisher"], record["seq"]
-
-
 def recounted(records: Iterator[Record]) -> list[Record]:
     """Number records and deliveries anew, so that only the defect itself is left to see."""
-    n = Counter[str]()
+    n = Counter[tuple[str, int]]()
     position = Counter[str]()
     result = []
     for record in records:
         node = record["node"]
-        n[node] += 1
-        copy = record | {"n": n[node]}
+        life = node, record["incarnation"]
+        n[life] += 1
+        copy = record | {"n": n[life]}
         if record["kind"] == "delivered":
             position[node] += 1
             copy["position"] = position[node]
@@ -261,6 +266,12 @@ def never_published(evidence: Evidence) -> Histories:
 
 
 @defect("spurious")
+def of_a_life_that_published_nothing(evidence: Evidence) -> Histories:
+    for delivery in evidence.of_kind("delivered"):
+        yield evidence.with_changed(delivery, publisher_incarnation=99)
+
+
+@defect("spurious")
 def delivered_early(evidence: Evidence) -> Histories:
     """Before its subscriber had any subscription."""
     for delivery in evidence.of_kind("delivered"):
@@ -271,6 +282,7 @@ def delivered_early(evidence: Evidence) -> Histories:
 def swapped_of_one_publisher(evidence: Evidence) -> Histories:
     for one, other in combinations(evidence.ordered_deliveries(), 2):
         if all(one[field] == other[field] for field in ("subscriber", "publisher")):
+            # Also if the two are of two lives.
             yield evidence.swapped(one, other)
 
 
@@ -289,9 +301,9 @@ def swapped_at_one_of_two_subscribers(evidence: Evidence) -> Histories:
 
 @defect("record")
 def record_missing(evidence: Evidence) -> Histories:
-    last = {record["node"]: record for record in evidence.records}
+    last = {(record["node"], record["incarnation"]): record for record in evidence.records}
     for record in evidence.records:
-        if record is not last[record["node"]]:
+        if record is not last[record["node"], record["incarnation"]]:
             yield evidence.without(record)
 
 
@@ -318,7 +330,7 @@ def test_planted_defect_is_found_and_named(
 # Pairwise order, by brute force
 
 
-PUBLICATIONS = [("p", seq) for seq in range(1, 8)]
+PUBLICATIONS = [("p", 1, seq) for seq in range(1, 8)]
 SHUFFLED = st.lists(st.sampled_from(PUBLICATIONS), unique=True)
 IN_ORDER = st.sets(st.sampled_from(PUBLICATIONS)).map(sorted)
 ORDERS = st.dictionaries(
@@ -366,7 +378,7 @@ def test_disagreements_are_those_that_brute_force_finds(
 
 
 def test_disagreements_of_one_long_order_need_no_recursion() -> None:
-    order = [("p", seq) for seq in range(100_000)]
+    order = [("p", 1, seq) for seq in range(100_000)]
 
     assert list(disagreements({"s": order, "t": order})) == []
     assert list(disagreements({"s": order, "t": [order[-1], *order[:-1]]})) == [

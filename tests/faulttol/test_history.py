@@ -1,6 +1,7 @@
 """What is written can be read, by us and by anybody's JSON parser, whatever a crash left behind."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from faulttol.history import (
     FORMAT_VERSION,
     HEADER,
     KINDS,
+    NEVER_PUBLISHED,
     ORDERINGS,
     Field,
     History,
@@ -26,6 +28,7 @@ from faulttol.history import (
     Record,
     file_name,
     place_of,
+    publication_of,
     read_manifest,
     read_run,
     run_directories,
@@ -44,6 +47,8 @@ MANIFEST = Manifest(
     simulated=True,
 )
 
+P1: Record = {"publisher": "p", "publisher_incarnation": 1, "seq": 1}
+
 
 def write_some(history: History) -> None:
     history.write(0.5, "advertised", client="ä", advertisement="ä/1", filter="price > 0")
@@ -51,12 +56,13 @@ def write_some(history: History) -> None:
         1.0,
         "published",
         publisher="ä",
+        publisher_incarnation=1,
         seq=1,
         content={"symbol": "IBM", "price": 1.0, "volume": 10, "hot": True},
         ordered=True,
         crc=0,
     )
-    history.write(2.0, "confirmed", publisher="ä", seq=1)
+    history.write(2.0, "confirmed", publisher="ä", publisher_incarnation=1, seq=1)
 
 
 def history_file(directory: Path, name: str = "ä-1.jsonl") -> Path:
@@ -99,37 +105,40 @@ class TestBothKindsOfHistory:
             history.write(0.0, "danced")
 
     def test_missing_field_is_refused(self, history: History) -> None:
-        with pytest.raises(HistoryError, match="fields publisher, seq expected, publisher found"):
-            history.write(0.0, "confirmed", publisher="p")
+        expected = "fields publisher, publisher_incarnation, seq expected, publisher, seq found"
+        with pytest.raises(HistoryError, match=expected):
+            history.write(0.0, "confirmed", publisher="p", seq=1)
 
     def test_unknown_field_is_refused(self, history: History) -> None:
-        with pytest.raises(HistoryError, match="expected, publisher, seq, colour found"):
-            history.write(0.0, "confirmed", publisher="p", seq=1, colour="blue")
+        with pytest.raises(
+            HistoryError, match="expected, publisher, publisher_incarnation, seq, colour found"
+        ):
+            history.write(0.0, "confirmed", **P1, colour="blue")
 
     @pytest.mark.parametrize("who", [{}, {"subscriber": "s"}, {"subscriber": None}])
     def test_skipped_is_for_one_subscriber_or_for_all(
         self, history: History, who: dict[str, Any]
     ) -> None:
-        history.write(0.0, "skipped", publisher="p", seq=1, reason="too late", **who)
+        history.write(0.0, "skipped", **P1, reason="too late", **who)
 
 
 def test_refused_record_leaves_no_gap() -> None:
     history = MemoryHistory("r1", "p", 1)
-    history.write(0.0, "confirmed", publisher="p", seq=1)
+    history.write(0.0, "confirmed", **P1)
     with pytest.raises(HistoryError):
         history.write(0.0, "confirmed")
-    history.write(0.0, "confirmed", publisher="p", seq=2)
+    history.write(0.0, "confirmed", **P1)
 
     assert [record["n"] for record in history.records] == [1, 2]
 
 
 def test_record_that_json_cannot_hold_leaves_no_gap(tmp_path: Path) -> None:
-    fields = {"publisher": "p", "ordered": True, "crc": 0}
+    fields = {**P1, "ordered": True, "crc": 0}
     with HistoryWriter(tmp_path, "r1", "p", 1) as history:
         for unfit in (float("inf"), float("nan"), b"bytes", "\ud800"):
             with pytest.raises(HistoryError, match="published: cannot be written as JSON"):
-                history.write(0.0, "published", seq=1, content={"price": unfit}, **fields)
-        history.write(0.0, "published", seq=1, content={"price": 1}, **fields)
+                history.write(0.0, "published", content={"price": unfit}, **fields)
+        history.write(0.0, "published", content={"price": 1}, **fields)
 
     [record] = read_run(tmp_path).records
     assert record["n"] == 1
@@ -180,7 +189,7 @@ def test_any_json_parser_reads_a_history(run: Path) -> None:
 
     assert lines[2] == (
         '{"run":"r1","node":"ä","incarnation":1,"n":3,"at":2.0,"kind":"confirmed",'
-        '"publisher":"ä","seq":1}'
+        '"publisher":"ä","publisher_incarnation":1,"seq":1}'
     )
     assert lines[3:] == [""]
     assert [json.loads(line)["n"] for line in lines[:3]] == [1, 2, 3]
@@ -215,7 +224,7 @@ def test_every_kind_is_read_as_it_was_written(kind: str, tmp_path: Path) -> None
 def test_skipped_without_a_subscriber_is_sound(who: Record, tmp_path: Path) -> None:
     write_manifest(tmp_path, MANIFEST)
     with HistoryWriter(tmp_path, "r1", "b1", 1) as history:
-        history.write(0.0, "skipped", publisher="p", seq=1, reason="too late", **who)
+        history.write(0.0, "skipped", **P1, reason="too late", **who)
 
     assert read_run(tmp_path).problems == ()
 
@@ -243,7 +252,7 @@ def test_files_come_by_node_and_incarnation(tmp_path: Path) -> None:
 def test_what_later_versions_add_is_left_alone(run: Path) -> None:
     header = {"run": "r1", "node": "ä", "incarnation": 1, "at": 3.0}
     added = [
-        {**header, "n": 4, "kind": "confirmed", "publisher": "ä", "seq": 2, "colour": "blue"},
+        {**header, "n": 4, "kind": "confirmed", **P1, "colour": "blue"},
         {**header, "n": 5, "kind": "danced"},
     ]
     with history_file(run).open("a") as file:
@@ -345,6 +354,88 @@ def test_no_damage_makes_reading_fail(run: Path) -> None:
         assert len(read_run(run).records) <= 3
 
 
+# Older files
+
+
+def write_older(directory: Path, *records: tuple[str, int, Record]) -> None:
+    """Write what format 1 had: each record with its node and incarnation."""
+    write_manifest(directory, attrs.evolve(MANIFEST, format=1))
+    n = Counter[tuple[str, int]]()
+    folder = directory / "history"
+    folder.mkdir()
+    for node, incarnation, fields in records:
+        n[node, incarnation] += 1
+        header = {"run": "r1", "node": node, "incarnation": incarnation, "at": 1.0}
+        record = {**header, "n": n[node, incarnation], **fields}
+        with (folder / file_name(node, incarnation)).open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def older(kind: str, publisher: str, seq: int = 1) -> Record:
+    """Make a record as format 1 had it."""
+    fields = {field.name: example_of(field) for field in KINDS[kind]}
+    del fields["publisher_incarnation"]
+    return {"kind": kind, **fields, "publisher": publisher, "seq": seq}
+
+
+ABOUT_PUBLICATIONS = ("published", "confirmed", "delivered", "skipped")
+
+
+def test_older_records_are_about_the_only_life_of_their_publisher(tmp_path: Path) -> None:
+    of_p = [("p", 7, older(kind, "p")) for kind in ("published", "confirmed", "skipped")]
+    write_older(tmp_path, *of_p, ("s", 3, older("delivered", "p")), ("b", 1, older("skipped", "p")))
+    history = read_run(tmp_path)
+
+    assert history.problems == ()
+    assert history.manifest is not None
+    assert history.manifest.format == 1
+    assert {publication_of(record) for record in history.records} == {("p", 7, 1)}
+
+
+@pytest.mark.parametrize("kind", ["delivered", "skipped"])
+def test_older_record_that_may_be_about_two_lives_is_a_problem(kind: str, tmp_path: Path) -> None:
+    lives = [("p", life, older("published", "p")) for life in (1, 2)]
+    write_older(tmp_path, *lives, ("s", 3, older(kind, "p")))
+    history = read_run(tmp_path)
+    [problem] = history.problems
+
+    assert [publication_of(record) for record in history.records] == [("p", 1, 1), ("p", 2, 1)]
+    assert str(problem) == (
+        f"history/s-3.jsonl:1: {kind}: 'publisher_incarnation' is missing, "
+        "and p published in the incarnations 1, 2"
+    )
+    assert not problem.is_tolerated
+
+
+def test_older_record_about_what_nobody_published_is_read(tmp_path: Path) -> None:
+    write_older(tmp_path, ("s", 3, older("delivered", "p")))
+    history = read_run(tmp_path)
+
+    assert history.problems == ()
+    assert [publication_of(record) for record in history.records] == [("p", NEVER_PUBLISHED, 1)]
+
+
+def test_older_and_newer_files_may_stand_beside_each_other(tmp_path: Path) -> None:
+    newer = {**older("delivered", "p"), "publisher_incarnation": 7}
+    write_older(
+        tmp_path,
+        ("p", 7, older("published", "p")),
+        ("s", 1, newer),
+        ("t", 1, older("delivered", "p")),
+    )
+    history = read_run(tmp_path)
+
+    assert history.problems == ()
+    assert {publication_of(record) for record in history.records} == {("p", 7, 1)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_what_is_about_publications_says_of_which_life(kind: str) -> None:
+    names = [field.name for field in KINDS[kind]]
+
+    assert ("publisher_incarnation" in names) == (kind in ABOUT_PUBLICATIONS)
+
+
 # The manifest
 
 
@@ -366,8 +457,8 @@ def test_manifest_of_an_unknown_ordering_cannot_be_made() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"format": FORMAT_VERSION + 1}, "format version 1 expected, 2 found"),
-        ({"format": None}, "format version 1 expected, None found"),
+        ({"format": FORMAT_VERSION + 1}, "format version 1 or 2 expected, 3 found"),
+        ({"format": None}, "format version 1 or 2 expected, None found"),
         ({"ordering": "alphabetical"}, "ordering: one of none, fifo, "),
         ({"delta": "1"}, "delta: int expected, str found"),
     ],

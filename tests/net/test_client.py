@@ -1,6 +1,7 @@
 """The client library, against real brokers on loopback."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -20,7 +21,8 @@ from broker.net import (
     UnconfirmedError,
     connect,
 )
-from faulttol.history import MemoryHistory
+from faulttol.guarantees import check_run
+from faulttol.history import HistoryWriter, Manifest, MemoryHistory, read_run, write_manifest
 from tests.net.overlay import Overlay, Proxy, publisher_and_subscriber, take
 
 
@@ -473,6 +475,42 @@ async def test_a_history_has_what_was_published_and_delivered(overlay: Overlay) 
     assert (delivered["position"], delivered["subscriptions"]) == (1, [subscription.id])
     assert delivered["crc"] == records[2]["crc"] != 0
     assert [record["at"] for record in records] == sorted(record["at"] for record in records)
+
+
+async def test_a_publisher_that_comes_back_has_another_life_in_the_history(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    address = await overlay.broker("b1")
+    manifest = Manifest(
+        run="r",
+        topology=None,
+        ordering="pairwise",
+        delta=1,
+        seed=None,
+        started=0.0,
+        simulated=False,
+    )
+    write_manifest(tmp_path, manifest)
+    deliveries = []
+    with HistoryWriter(tmp_path, "r", "bob", 1) as of_bob:
+        async with connect(address, name="bob", history=of_bob) as bob:
+            subscription = await bob.subscribe("TRUE")
+            for life in (3, 7):
+                with HistoryWriter(tmp_path, "r", "alice", life) as history:
+                    async with connect(
+                        address, name="alice", incarnation=life, history=history
+                    ) as alice:
+                        assert alice.incarnation == life
+                        await alice.advertise("TRUE")
+                        await alice.publish({"n": life}, confirm=True)
+                deliveries.append(await anext(subscription))
+    report = check_run(read_run(tmp_path))
+
+    named = [(one.publisher, one.publisher_incarnation, one.seq) for one in deliveries]
+    assert named == [("alice", 3, 1), ("alice", 7, 1)]
+    assert report.violations == ()
+    assert report.figures["published"] == report.figures["delivered"] == 2
+    assert report.figures["publishers"] == 1
 
 
 async def test_a_paused_client_goes_on_with_what_has_arrived(overlay: Overlay) -> None:

@@ -45,12 +45,12 @@ def write_history(directory: Path, *, is_delivered: bool) -> None:
         subscriber.write(1.0, "subscribed", **fields, ordered=True)
         for at, seq in ((2.0, 1), (3.0, 2)):
             content = {"n": seq}
-            fields = {"publisher": "p", "seq": seq}
+            fields = {"publisher": "p", "publisher_incarnation": 1, "seq": seq}
             publisher.write(at, "published", **fields, content=content, ordered=True, crc=0)
             if seq == 1 or is_delivered:
                 fields |= {"subscriber": "s", "position": seq, "subscriptions": ["s/1"], "crc": 0}
                 subscriber.write(at + seq / 8, "delivered", **fields)
-            publisher.write(at + 0.5, "confirmed", publisher="p", seq=seq)
+            publisher.write(at + 0.5, "confirmed", publisher="p", publisher_incarnation=1, seq=seq)
         for broker in ("b1", "b2"):
             launcher.write(2.5, "crashed", about=broker)
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,17 @@ def test_what_is_published_is_printed(broker: RunningBroker) -> None:
         assert subscriber.returncode == 0
 
 
+def test_two_lives_of_a_publisher_are_told_apart(broker: RunningBroker) -> None:
+    with subscribing("--broker", broker.address, "TRUE", "--count", 3) as subscriber:
+        for name, price in (("nyse", 1), ("nyse", 2), ("lse", 3)):
+            plait("pub", "--broker", broker.address, "--name", name, f"price={price}")
+        output, _ = subscriber.communicate(timeout=PATIENCE_S)
+
+        assert re.sub(r"@\d{13,}#", "@LATER#", output) == (
+            "nyse#1 price=1\nnyse@LATER#1 price=2\nlse#1 price=3\n"
+        )
+
+
 def test_lines_of_json_are_published_and_printed(broker: RunningBroker) -> None:
     lines = '{"topic": "/news/asia", "n": 1}\n\n{"topic": "/news", "n": 2}\n'
     with subscribing(
@@ -138,8 +150,11 @@ def test_json_output_is_one_object_a_line(broker: RunningBroker, tmp_path: Path)
         )
         output, errors = subscriber.communicate(timeout=PATIENCE_S)
 
+        incarnation = json.loads(output)["publisher_incarnation"]
+        assert abs(incarnation / 1000 - time.time()) < 24 * 3600
         assert json.loads(output) == {
             "publisher": "p",
+            "publisher_incarnation": incarnation,
             "seq": 1,
             "position": 1,
             "content": {"x": 1},
