@@ -1,6 +1,9 @@
 """What can end a command before it is done, each with the exit code that a shell sees."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from topologies.errors import Problem
 
 
 class CommandError(Exception):
@@ -23,6 +26,16 @@ class BadInputError(CommandError):
 
 class ProblemsFoundError(BadInputError):
     """A text is not usable; every line of the message is one problem, at its file, line, column."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+        """The same for programs, where there is more to be said than the message."""
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> Self:
+        """Say what is wrong in a configuration or script."""
+        return cls("\n".join(map(str, problems)), problems)
 
 
 class EnvironmentFailedError(CommandError):

@@ -152,7 +152,7 @@ class PuppetMaster:
                 case template:
                     content = render(template, n, rng)
             if not self._is_advertised(command.process, content):
-                raise ProblemsFoundError(str(_not_advertised(command, content)))
+                raise ProblemsFoundError.of([_not_advertised(command, content)])
             yield content
 
     def _is_advertised(self, publisher: str, content: Content) -> bool:

@@ -1,8 +1,10 @@
 """What `plait run`, `up` and `check` are given: a configuration and a script, read and checked."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import attrs
+import click
 
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter, topic_filter
@@ -10,6 +12,7 @@ from routing.filters import Filter
 from scripts.errors import ProblemsFoundError
 from topologies.configuration import Configuration
 from topologies.errors import Problem, ScriptError
+from topologies.language import Notice, NoticeKind
 from topologies.reading import parse_script, read_run
 from topologies.script import (
     Advertise,
@@ -21,6 +24,8 @@ from topologies.script import (
     Unsubscribe,
     Where,
 )
+
+LEFT_OUT: Final = (NoticeKind.LEFT_OUT, NoticeKind.UNKNOWN_PROCESS)
 
 
 @attrs.frozen
@@ -34,7 +39,17 @@ class Scenario:
     @property
     def warnings(self) -> list[str]:
         """Everything odd that keeps nobody from going on."""
-        return [*map(str, self.configuration.warnings), *map(str, self.script.warnings)]
+        return [*map(str, self._notices)]
+
+    @property
+    def is_nothing_left(self) -> bool:
+        """Whether there is nothing to do, because all of it was left out."""
+        has_left_out = any(notice.kind in LEFT_OUT for notice in self._notices)
+        return has_left_out and not self.script.commands
+
+    @property
+    def _notices(self) -> tuple[Notice, ...]:
+        return (*self.configuration.warnings, *self.script.warnings)
 
 
 def load_scenario(
@@ -42,34 +57,38 @@ def load_scenario(
 ) -> Scenario:
     """Read one file or two; every problem, filters included, is in one ProblemsFoundError.
 
-    If not `strict`, a command for a process that is not there is left out, with a warning.
+    If not `strict`, what is not understood is left out, with a warning.
     """
     try:
-        configuration, script = read_run(configuration_path, script_path, strict=strict)
+        configuration, script = read_run(
+            configuration_path, script_path, strict=strict, check=filter_problems
+        )
     except ScriptError as error:
-        raise ProblemsFoundError(str(error)) from error
-    raise_problems(_filter_problems(script))
+        raise ProblemsFoundError.of(error.problems) from error
     return Scenario(configuration_path, configuration, script)
+
+
+def load_and_warn(
+    configuration_path: str, script_path: str | None, *, strict: bool = False
+) -> Scenario:
+    """Read what can be understood, and tell people what is odd about it."""
+    scenario = load_scenario(configuration_path, script_path, strict=strict)
+    for warning in scenario.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return scenario
 
 
 def load_commands(text: str, configuration: Configuration) -> Script:
     """Read commands that a person has typed."""
     try:
-        script = parse_script(text, "input", configuration)
+        script = parse_script(text, "input", configuration, check=filter_problems)
     except ScriptError as error:
-        raise ProblemsFoundError(str(error)) from error
-    raise_problems(_filter_problems(script))
+        raise ProblemsFoundError.of(error.problems) from error
+    declared = [one for one in script.warnings if one.kind is NoticeKind.UNUSED_LINE]
+    if declared:
+        expected = "a command: declarations belong into the configuration"
+        raise ProblemsFoundError.of([Problem(declared[0].at, "a declaration", expected)])
     return script
-
-
-def _filter_problems(script: Script) -> list[Problem]:
-    return [problem for command in script.commands for problem in filter_problems(command)]
-
-
-def raise_problems(problems: list[Problem]) -> None:
-    """Raise them all as one ProblemsFoundError, if there are any."""
-    if problems:
-        raise ProblemsFoundError("\n".join(map(str, problems)))
 
 
 def filter_problems(command: Command) -> Iterator[Problem]:

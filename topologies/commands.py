@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
+import attrs
+
 from topologies.configuration import ProcessKind
 from topologies.content import read_content
-from topologies.errors import Problem, nearest
+from topologies.declarations import Unclear
+from topologies.errors import Position, Problem, nearest
 from topologies.language import Line, Notice, NoticeKind, quoted
 from topologies.overlay import Overlay
 from topologies.script import (
@@ -96,22 +99,50 @@ PERFORMERS: Final[Mapping[type[Command], ProcessKind]] = {
 }
 
 
-def process_problem(command: Command, kinds: Mapping[str, ProcessKind | None]) -> Problem | None:
-    """Return what is wrong with the process that a command names, given what each process is.
+@attrs.frozen
+class Kinds:
+    """What each process is that has been declared, and where others may have been."""
 
-    A process whose kind is None could be anything: its declaration was not understood.
-    """
+    declared: Mapping[str, ProcessKind]
+    unclear: Unclear = attrs.field(factory=Unclear)
+
+
+def process_problem(command: Command, kinds: Kinds) -> Problem | None:
+    """Return what is wrong with the process that a command names, given what each process is."""
     if not isinstance(command, ProcessCommand):
         return None
     process, performer = command.process, PERFORMERS.get(type(command))
-    if process not in kinds:
-        able = [name for name, kind in kinds.items() if performer is None or kind is performer]
+    declared = kinds.declared
+    if process not in declared:
+        if process in kinds.unclear:
+            return None
+        able = [name for name, kind in declared.items() if performer in (None, kind)]
         expected = f"a {performer or 'process'} of the configuration"
         return Problem(command.at, quoted(process), expected, nearest(process, able))
-    kind = kinds[process]
-    if performer is not None and kind not in (performer, None):
+    kind = declared[process]
+    if performer not in (None, kind):
         return Problem(command.at, f"{kind} '{process}'", f"a {performer}")
     return None
+
+
+def stray_stars(commands: Iterable[Command]) -> Iterator[Notice]:
+    """Yield the topics with a star that is no wildcard, because of where it stands."""
+    for command in commands:
+        match command:
+            case Subscribe(interest=Topic(name)) | Unsubscribe(interest=Topic(name)):
+                stem, hint = name.removesuffix("/*"), f" ({_meant_by(name)})"
+            case PublishStream(content=Topic(name)):
+                stem, hint = name, ""
+            case _:
+                continue
+        if "*" in stem:
+            text = f"in {quoted(name)} the * stands for itself{hint}"
+            yield Notice(NoticeKind.PLAIN_STAR, command.at, text)
+
+
+def _meant_by(topic: str) -> str:
+    prefix = topic.partition("*")[0].rstrip("/")
+    return f"everything under a prefix is {quoted(f'{prefix}/*')}"
 
 
 def contradictions(commands: Iterable[Command], overlay: Overlay | None) -> Iterator[Notice]:
@@ -120,13 +151,16 @@ def contradictions(commands: Iterable[Command], overlay: Overlay | None) -> Iter
     It is executed all the same: to see what happens then is why such scripts are written.
     """
     crashed: set[str] = set()
-    frozen: set[str] = set()
+    frozen: dict[str, Position] = {}
     subscribed: set[tuple[str, Topic | Where]] = set()
     for command in commands:
         if not isinstance(command, ProcessCommand):
             continue
         process, at = command.process, command.at
         match command:
+            case Recover() if overlay is not None and process not in overlay.broker_processes:
+                text = f"'{process}' is a client, and only brokers are started again"
+                yield Notice(NoticeKind.NO_EFFECT, at, text)
             case Recover():
                 if process not in crashed:
                     yield Notice(NoticeKind.NO_EFFECT, at, f"'{process}' has not crashed")
@@ -135,18 +169,18 @@ def contradictions(commands: Iterable[Command], overlay: Overlay | None) -> Iter
                 yield Notice(NoticeKind.CRASHED_PROCESS, at, f"'{process}' has crashed")
             case Crash():
                 crashed.add(process)
-                frozen.discard(process)
+                frozen.pop(process, None)
                 if overlay is not None and crashed.issuperset(overlay.site_of(process).brokers):
                     left = f"site '{overlay.site_of(process).name}' is left without a broker"
                     yield Notice(NoticeKind.LAST_BROKER, at, left)
             case Freeze():
                 if process in frozen:
                     yield Notice(NoticeKind.NO_EFFECT, at, f"'{process}' is frozen already")
-                frozen.add(process)
+                frozen.setdefault(process, at)
             case Unfreeze():
                 if process not in frozen:
                     yield Notice(NoticeKind.NO_EFFECT, at, f"'{process}' is not frozen")
-                frozen.discard(process)
+                frozen.pop(process, None)
             case Subscribe(interest=interest):
                 subscribed.add((process, interest))
             case Unsubscribe(interest=interest):
@@ -154,3 +188,6 @@ def contradictions(commands: Iterable[Command], overlay: Overlay | None) -> Iter
                     text = f"'{process}' has no subscription to {interest}"
                     yield Notice(NoticeKind.NO_EFFECT, at, text)
                 subscribed.discard((process, interest))
+    for process, at in frozen.items():
+        text = f"'{process}' is not unfrozen; at the end of the script it goes on"
+        yield Notice(NoticeKind.STAYS_FROZEN, at, text)

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -54,6 +54,8 @@ class ProcessLine:
     site: str
     site_at: Position
     url: str | None
+    more: str = ""
+    """What follows the URL, for other programs."""
 
 
 @attrs.frozen
@@ -66,6 +68,27 @@ class SettingLine:
     at: Position
     attribute: str
     value: SettingValue
+
+
+@attrs.define
+class Unclear:
+    """Names that may be declared where nothing was understood: they are not called unknown.
+
+    One mistake should not be reported as several.
+    """
+
+    words: set[str] = attrs.field(factory=set)
+    """On lines that were not understood."""
+    is_anything: bool = False
+    """Whether a file is missing, in which there may be any."""
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a name may be declared there."""
+        return self.is_anything or name in self.words
+
+    def __bool__(self) -> bool:
+        """Tell whether anything may be."""
+        return self.is_anything or bool(self.words)
 
 
 Declaration = SiteLine | ProcessLine | SettingLine
@@ -96,11 +119,13 @@ def _process(line: Line) -> ProcessLine:
     line.keyword("On")
     site_at = line.here
     site = _site_name(line)
-    url = None
+    url, more = None, ""
     if not (line.is_at_end or line.is_at_remark):
         line.keyword("URL")
         url = line.word("a URL like tcp://host:port/name")
-    return ProcessLine(at, name, kind, site, site_at, url)
+        if not (line.is_at_end or line.is_at_remark):
+            more = line.rest("more URLs")
+    return ProcessLine(at, name, kind, site, site_at, url, more)
 
 
 def _choice(attribute: str, values: Mapping[str, SettingValue]) -> Callable[[Line], SettingLine]:
@@ -147,13 +172,9 @@ DECLARATIONS: Final[Mapping[str, Callable[[Line], Declaration]]] = {
 
 
 def declaration_problems(
-    declarations: Sequence[Declaration], file: str, unread: Collection[str]
+    declarations: Sequence[Declaration], file: str, unclear: Unclear
 ) -> Iterator[Problem]:
-    """Yield what keeps these lines from making a configuration.
-
-    `unread` are the words on lines that were not understood. A name among them is not called
-    unknown: one mistake should not be reported as several.
-    """
+    """Yield what keeps these lines from making a configuration, whatever is unclear."""
     sites: dict[str, SiteLine] = {}
     processes: dict[str, ProcessLine] = {}
     for line in declarations:
@@ -164,14 +185,14 @@ def declaration_problems(
                 yield from _added(line, processes, "process")
     if (lone := _lone_site(processes.values())) is not None and not sites:
         sites[lone.name] = lone
-    yield from _tree_problems(sites, file, unread)
+    yield from _tree_problems(sites, file, unclear)
     for process in processes.values():
-        if process.site not in sites and process.site not in unread:
+        if process.site not in sites and process.site not in unclear:
             suggestion = nearest(process.site, sites)
             yield Problem(process.site_at, quoted(process.site), "a site declared here", suggestion)
-    silent = _staffed(declarations).union(unread)
+    staffed = _staffed(declarations)
     for site in sites.values():
-        if silent.isdisjoint(_climb(site.name, sites)):
+        if not any(name in staffed or name in unclear for name in _climb(site.name, sites)):
             yield Problem(site.at, f"site '{site.name}' without a broker", "one broker or more")
 
 
@@ -223,17 +244,15 @@ def _said(line: SiteLine | ProcessLine) -> tuple[object, ...]:
     return tuple(value for value in values if not isinstance(value, Position))
 
 
-def _tree_problems(
-    sites: Mapping[str, SiteLine], file: str, unread: Collection[str]
-) -> Iterator[Problem]:
-    if not sites and not unread:
+def _tree_problems(sites: Mapping[str, SiteLine], file: str, unclear: Unclear) -> Iterator[Problem]:
+    if not sites and not unclear:
         yield Problem(Position(file, 1, 1), "no site", "a line 'Site NAME Parent none'")
         return
     parents = {name: line.parent for name, line in sites.items()}
     has_root = None in parents.values()
     flaws = [
-        *(root_flaws(parents) if has_root or not unread else ()),
-        *(flaw for flaw in unknown_parents(parents) if parents[flaw.node] not in unread),
+        *(root_flaws(parents) if has_root or not unclear else ()),
+        *(flaw for flaw in unknown_parents(parents) if parents[flaw.node] not in unclear),
         *circles(parents),
     ]
     for flaw in flaws:
@@ -257,6 +276,9 @@ def assemble(declarations: Sequence[Declaration]) -> Configuration:
                 if sites.setdefault(line.name, line) is not line:
                     notices.append(_repeated(line))
             case ProcessLine():
+                if line.more:
+                    text = f"{quoted(line.more)} behind the URL is left aside"
+                    notices.append(Notice(NoticeKind.UNUSED_LINE, line.at, text))
                 if processes.setdefault(line.name, line) is not line:
                     notices.append(_repeated(line))
                 elif line.url is not None and address_in(line.url) is None:

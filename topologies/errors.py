@@ -53,10 +53,15 @@ class Problem:
     expected: str
     suggestion: str = ""
 
+    @property
+    def text(self) -> str:
+        """What is wrong, without the place."""
+        hint = f" (did you mean '{self.suggestion}'?)" if self.suggestion else ""
+        return f"found {self.found}, expected {self.expected}{hint}"
+
     def __str__(self) -> str:
         """Render as it is shown to people."""
-        hint = f" (did you mean '{self.suggestion}'?)" if self.suggestion else ""
-        return f"{self.at}: found {self.found}, expected {self.expected}{hint}"
+        return f"{self.at}: {self.text}"
 
 
 class ScriptError(TopologyError):

@@ -20,12 +20,16 @@ def samples() -> dict[str, str]:
     }
 
 
-def load(path: str) -> str:
-    """Return the text of a file, or of the sample of that name if there is no such file."""
+def load(path: str, *, keeps_odd_bytes: bool = False) -> str:
+    """Return the text of a file, or of the sample of that name if there is no such file.
+
+    A file that is not UTF-8 is refused, or `keeps_odd_bytes` as surrogates, for whoever can tell
+    which of its lines are not text.
+    """
     here = Position(path, 0, 0)
     try:
         if Path(path).is_file():
-            return _decoded(_bytes_of(Path(path)), path)
+            return _decoded(_bytes_of(Path(path)), path, keeps_odd_bytes)
     except OSError as error:
         raise ScriptError(
             [Problem(here, error.strerror or "an error", "a readable file")]
@@ -46,14 +50,15 @@ def _bytes_of(file: Path) -> bytes:
     return data
 
 
-def _decoded(data: bytes, path: str) -> str:
+def _decoded(data: bytes, path: str, keeps_odd_bytes: bool) -> str:
     # Some editors on Windows save this as "Unicode".
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        # No guess at other encodings: a wrong one would silently change a topic.
+        if keeps_odd_bytes and b"\0" not in data:  # else it is no text at all
+            return data.decode(errors="surrogateescape")
         before = data[: error.start].decode()
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
         found = f"byte 0x{data[error.start]:02x}"

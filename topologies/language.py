@@ -38,6 +38,9 @@ NUMBER_MAX: Final = 999_999_999
 NUMBER: Final = re.compile(r"[0-9]{1,9}")
 DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
+# How text that came from a file has the bytes that are no UTF-8.
+ODD_BYTE: Final = re.compile(r"[\udc80-\udcff]")
+
 # What is found may be a whole file without a blank.
 QUOTED_LENGTH_MAX: Final = 40
 
@@ -47,6 +50,8 @@ class NoticeKind(enum.StrEnum):
 
     DISABLED_LINE = "disabled line"
     FOREIGN_LINE = "foreign line"
+    LEFT_OUT = "not understood"
+    END_MARK = "end mark"
     REPEATED_SETTING = "repeated setting"
     UNUSED_LINE = "unused line"
     REPEATED_LINE = "repeated line"
@@ -58,6 +63,8 @@ class NoticeKind(enum.StrEnum):
     CRASHED_PROCESS = "crashed process"
     LAST_BROKER = "last broker"
     NO_EFFECT = "no effect"
+    STAYS_FROZEN = "stays frozen"
+    PLAIN_STAR = "plain star"
 
 
 @attrs.frozen
@@ -130,6 +137,25 @@ class Line:
         word = self.peek()
         found = quoted(word) if word else "end of line"
         return ScriptError([Problem(self.here, found, expected, nearest(word, candidates))])
+
+    @property
+    def comment_at(self) -> int:
+        """The offset at which a comment begins, where one may begin."""
+        rest = REST.match(self.text, self.offset)
+        assert rest is not None  # there may be nothing, and it matches
+        return rest.end()
+
+    def odd_bytes(self, end: int) -> list[Problem]:
+        """Return what is wrong if not all up to there is text; in comments nobody minds.
+
+        No guess at other encodings: a wrong one would silently change a topic.
+        """
+        odd = ODD_BYTE.search(self.text, 0, end)
+        if odd is None:
+            return []
+        at = Position(self.file, self.number, odd.start() + 1)
+        found = f"byte 0x{odd[0].encode(errors='surrogateescape').hex()}"
+        return [Problem(at, found, "UTF-8 text")]
 
     def peek(self) -> str:
         """Return the next word, to be read again; an empty string at the end."""

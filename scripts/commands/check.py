@@ -1,11 +1,14 @@
 """`plait check`: says what is wrong with a configuration and a script."""
 
 import json
+from typing import Any
 
 import click
 
+from scripts.errors import ProblemsFoundError
 from scripts.options import examples, json_option
 from scripts.scenario import load_scenario
+from topologies.errors import Problem
 
 
 @click.command(
@@ -21,9 +24,19 @@ def command(configuration: str, script: str | None, as_json: bool) -> None:
     """Read CONFIGURATION and SCRIPT and say all that is wrong with them; run nothing.
 
     One file may hold both. Filters behind WHERE are read too. Every problem is printed as
-    file:line:column with what was found and what was expected; the exit code is then 2.
+    file:line:column with what was found and what was expected; the exit code is then 2. `plait run`
+    leaves out a line that is not understood, and refuses only what makes no sense without it.
+
+    With --json, `problems` holds the file, line and column of each, what was `found` and what was
+    `expected`, and a `suggestion` if there is one; line 0 is a file as a whole.
     """
-    scenario = load_scenario(configuration, script)
+    try:
+        scenario = load_scenario(configuration, script)
+    except ProblemsFoundError as error:
+        if as_json:
+            problems = [_as_json(problem) for problem in error.problems]
+            click.echo(json.dumps({"problems": problems}, ensure_ascii=False))
+        raise
     overlay = scenario.configuration.overlay
     counts = {
         "brokers": len(overlay.brokers),
@@ -34,8 +47,21 @@ def command(configuration: str, script: str | None, as_json: bool) -> None:
     }
     warnings = scenario.warnings
     if as_json:
-        click.echo(json.dumps({**counts, "warnings": warnings}, ensure_ascii=False))
+        document = {**counts, "warnings": warnings, "problems": []}
+        click.echo(json.dumps(document, ensure_ascii=False))
         return
     for warning in warnings:
         click.echo(f"warning: {warning}", err=True)
-    click.echo(f"fine: {', '.join(f'{count} {what}' for what, count in counts.items())}")
+    numbers = (f"{count} {what if count != 1 else what[:-1]}" for what, count in counts.items())
+    click.echo(f"fine: {', '.join(numbers)}")
+
+
+def _as_json(problem: Problem) -> dict[str, Any]:
+    return {
+        "file": problem.at.file,
+        "line": problem.at.line,
+        "column": problem.at.column,
+        "found": problem.found,
+        "expected": problem.expected,
+        "suggestion": problem.suggestion or None,
+    }

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from scripts.commands.audit import audit_runs, print_verdicts, raise_if_not_clean
+from scripts.errors import BadInputError
 from scripts.hosts import places
 from scripts.narration import Narrator, Progress
 from scripts.options import (
@@ -17,7 +18,7 @@ from scripts.options import (
     out_option,
 )
 from scripts.run_directory import new_run_directory
-from scripts.scenario import load_scenario
+from scripts.scenario import load_and_warn
 from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 
 
@@ -46,7 +47,7 @@ from scripts.verdict import print_verdict, raise_if_violated, report_as_json
 @click.option("--audit", is_flag=True, help="Check the history on Spark, too.")
 @machine_options
 @click.option(
-    "--strict", is_flag=True, help="Refuse commands for unknown processes, as `plait check` does."
+    "--strict", is_flag=True, help="Refuse what is not understood, as `plait check` does."
 )
 @click.option("--watch", is_flag=True, help="Print what happens, while it happens.")
 @json_option("the verdict")
@@ -73,8 +74,8 @@ def command(
     When the script has ended and everything is stable, all of it is stopped, and the history that
     the run has left behind is checked. One file may hold both configuration and script.
 
-    What is odd in the files is a warning, and the rest is run: a command for a process that nobody
-    has declared, say, or one that has crashed.
+    What is odd in the files is a warning, and the rest is run. A line that is not understood is
+    left out, or a command for a process that nobody has declared, unless nothing is left then.
 
     The exit code is 1 if a guarantee was violated. The run directory has the history
     (manifest.json, history/), and the brokers' logs (logs/).
@@ -83,10 +84,10 @@ def command(
         raise click.UsageError("--watch is for people and --json for programs: choose one.")
     if simulate and (hosts is not None or use_urls):
         raise click.UsageError("--simulate runs nothing anywhere: neither --hosts nor --use-urls.")
-    scenario = load_scenario(configuration, script, strict=strict)
+    scenario = load_and_warn(configuration, script, strict=strict)
     where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
-    for warning in scenario.warnings:
-        click.echo(f"warning: {warning}", err=True)
+    if scenario.is_nothing_left:
+        raise BadInputError("nothing is left to do: every command was left out, see above")
 
     # Not before: a script that is wrong is reported faster than the network is imported.
     from scripts.runs import RunPlan, run_on_processes, run_simulated

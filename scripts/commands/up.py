@@ -10,7 +10,7 @@ from scripts.hosts import places
 from scripts.narration import Narrator
 from scripts.options import delta_option, examples, machine_options, ordering_option, out_option
 from scripts.run_directory import new_run_directory
-from scripts.scenario import load_scenario
+from scripts.scenario import load_and_warn
 from scripts.verdict import print_verdict, raise_if_violated
 
 
@@ -42,7 +42,7 @@ def command(
     the line, or a command that takes long; twice in a row it is `quit`. Commands may also come from
     a pipe.
     """
-    scenario = load_scenario(configuration, None)
+    scenario = load_and_warn(configuration, None)
     where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
 
     from scripts.runs import RunPlan, run_interactively

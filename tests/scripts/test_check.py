@@ -1,5 +1,6 @@
 """`plait check`: every problem of both files, at its place, before anything runs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,9 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
 
 
-def check(configuration: str, script: str | None = None) -> Result:
+def check(configuration: str, script: str | None = None, *options: str) -> Result:
     Path("x.conf").write_text(configuration)
-    arguments = ["check", "x.conf"]
+    arguments = ["check", "x.conf", *options]
     if script is not None:
         Path("x.script").write_text(script)
         arguments.append("x.script")
@@ -33,9 +34,7 @@ def test_what_is_fine_is_counted() -> None:
     result = check(CONFIGURATION, "Subscriber alice Subscribe /a/*\nWait 5\n")
 
     assert result.exit_code == 0
-    assert result.output == (
-        "fine: 1 brokers, 0 standbys, 1 publishers, 1 subscribers, 2 commands\n"
-    )
+    assert result.output == ("fine: 1 broker, 0 standbys, 1 publisher, 1 subscriber, 2 commands\n")
 
 
 def test_the_samples_that_come_with_plait_are_fine() -> None:
@@ -75,3 +74,63 @@ def test_a_file_that_is_not_there_is_bad_input() -> None:
 
     assert result.exit_code == 2
     assert result.output.startswith("no-such.conf: found no such file, expected a file")
+
+
+def test_problems_are_there_for_programs_too() -> None:
+    result = check(CONFIGURATION, "Subscriber alcie Subscribe /a\nWait x\n", "--json")
+
+    assert result.exit_code == 2
+    assert json.loads(result.stdout) == {
+        "problems": [
+            {
+                "file": "x.script",
+                "line": 1,
+                "column": 12,
+                "found": "'alcie'",
+                "expected": "a subscriber of the configuration",
+                "suggestion": "alice",
+            },
+            {
+                "file": "x.script",
+                "line": 2,
+                "column": 6,
+                "found": "'x'",
+                "expected": "a whole number of milliseconds, at most 999999999",
+                "suggestion": None,
+            },
+        ]
+    }
+
+
+def test_what_is_fine_has_no_problems_for_programs() -> None:
+    document = json.loads(check(CONFIGURATION, "Wait 5\n", "--json").stdout)
+
+    assert document["problems"] == []
+    assert document["commands"] == 1
+
+
+def test_filters_are_read_in_the_same_pass_as_everything_else() -> None:
+    result = check(
+        f"{CONFIGURATION}Subscriber alice Subscribe WHERE a <\n",
+        "Krash b1\nSubscriber alice Subscribe WHERE price = = 3\nCrash b2\n",
+    )
+    places = [line.split(": found")[0] for line in result.stderr.splitlines()]
+
+    assert result.exit_code == 2
+    assert places == ["x.conf:5:37", "x.script:1:1", "x.script:2:42", "x.script:3:7"]
+
+
+def test_an_import_that_fails_hides_nothing_that_is_wrong_without_it() -> None:
+    result = check(
+        f"{CONFIGURATION}Site one Parent two\nSite two Parent one\nSite q Parent nowhere\n"
+        "Import no-such.inc\n",
+        "Subscriber b1 Subscribe /a\nSubscriber anybody Subscribe /a\n",
+    )
+    places = [line.split(":", 1)[1] for line in result.stderr.splitlines()]
+
+    assert result.exit_code == 2
+    assert [place.split(", expected")[0] for place in places] == [
+        "5:17: found a circle one -> two -> one",
+        "8:8: found 'no-such.inc': no such file",
+        "1:12: found broker 'b1'",
+    ]

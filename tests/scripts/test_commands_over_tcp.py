@@ -293,7 +293,7 @@ def test_a_run_can_be_watched(scenario: Path) -> None:
 @pytest.mark.parametrize(
     ("added", "arguments", "words"),
     [
-        ("Krash b1\n", [], "tiny.txt:10:1: found 'Krash'"),
+        ("Krash b1\n", ["--strict"], "tiny.txt:10:1: found 'Krash'"),
         ("Subscriber bob Subscribe /a\n", ["--strict"], "tiny.txt:10:12: found 'bob'"),
         ("", ["--watch", "--json"], "choose one"),
         ("", ["--ordering", "total"], "'total' is not one of"),

@@ -158,7 +158,6 @@ Process broker1 Is broker On site1
         ("Process p Is broker site0", "21: found 'site0', expected On"),
         ("Process p Is broker On site0 tcp://x:1/b", "30: found 'tcp://x:1/b', expected URL"),
         ("Process p Is broker On site0 URL", "33: found end of line, expected a URL like tcp"),
-        ("Process p Is broker On site0 URL x:1 y", "38: found 'y', expected end of line"),
         ("RoutingPolicy floding", "15: found 'floding', expected flooding, filter, filtering or"),
         ("Ordering TOTL", "10: found 'TOTL', expected NO, NONE, FIFO, PAIRWISE, TOTAL, TNO, "),
         ("LoggingLevel", "13: found end of line, expected full or light"),

@@ -177,13 +177,40 @@ def test_a_line_is_refused_where_it_stops_making_sense(line: str, found: str) ->
                 "4:12: crashed process: 'sub' has crashed",
             ],
         ),
-        ("Recover sub", ["1:9: no effect: 'sub' has not crashed"]),
+        ("Recover broker0", ["1:9: no effect: 'broker0' has not crashed"]),
+        (
+            "Crash sub\nRecover sub",
+            ["2:9: no effect: 'sub' is a client, and only brokers are started again"],
+        ),
         ("Unfreeze sub", ["1:10: no effect: 'sub' is not frozen"]),
-        ("Freeze sub\nFreeze sub", ["2:8: no effect: 'sub' is frozen already"]),
+        ("Freeze sub\nFreeze sub\nUnfreeze sub", ["2:8: no effect: 'sub' is frozen already"]),
         ("Freeze sub\nUnfreeze sub", []),
         (
-            "Freeze sub\nCrash sub\nRecover sub\nUnfreeze sub",
-            ["4:10: no effect: 'sub' is not frozen"],
+            "Freeze broker0\nCrash broker0\nRecover broker0\nUnfreeze broker0",
+            [
+                "2:7: last broker: site 'site0' is left without a broker",
+                "4:10: no effect: 'broker0' is not frozen",
+            ],
+        ),
+        (
+            "Freeze sub\nWait 5\nFreeze broker0\nUnfreeze broker0",
+            [
+                "1:8: stays frozen: 'sub' is not unfrozen; at the end of the script it goes on",
+            ],
+        ),
+        (
+            "Subscriber sub Subscribe /a*\nSubscriber sub Subscribe /a/*/b\n"
+            "Subscriber sub Subscribe *\nSubscriber sub Subscribe /a/*\n"
+            "Publisher pub Publish 1 Ontopic /a/* Interval 0\nSubscriber sub Subscribe /*",
+            [
+                "1:12: plain star: in '/a*' the * stands for itself "
+                "(everything under a prefix is '/a/*')",
+                "2:12: plain star: in '/a/*/b' the * stands for itself "
+                "(everything under a prefix is '/a/*')",
+                "3:12: plain star: in '*' the * stands for itself "
+                "(everything under a prefix is '/*')",
+                "5:11: plain star: in '/a/*' the * stands for itself",
+            ],
         ),
         (
             "Subscriber sub Unsubscribe /a",
