@@ -471,6 +471,7 @@ class ClientCore:
                 expected=0 if visited else self._expected_incarnation,
                 is_moving=visited is not None,
                 absent_ms=round(1000 * (self._now - self._lost_at)) if self._session else 0,
+                published=self._handed_over,
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)

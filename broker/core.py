@@ -79,6 +79,7 @@ from broker.messages import (
     Withdraw,
 )
 from broker.moving import Moving
+from broker.names import Names
 from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.places import PlacedPublications, Whereabouts
@@ -92,7 +93,7 @@ from faulttol import neighbourhood
 from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError
 from routing.conflicts import DETECTIONS, FAST
-from routing.ids import NodeId, OperationId
+from routing.ids import NodeId, OperationId, asker_of
 from routing.orderings import (
     DEFAULT_ORDERING,
     ORDERINGS,
@@ -151,13 +152,15 @@ class BrokerCore:
         delta: int = 1,
         detection: str = FAST,
         standby: int = 0,
+        wall_clock_ms: int = 0,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
 
         If nobody is there to join, any of `fallbacks` will do. With the links that an earlier
         incarnation remembered, it recovers: it joins whoever is left of those. A `standby` waits
-        until the broker at its join point fails, 1 being the first to take over.
+        until the broker at its join point fails, 1 being the first to take over. What the clock on
+        the wall shows when it starts is for comparison with the incarnations of others.
         """
         self.node = node
         self.incarnation = incarnation
@@ -177,9 +180,10 @@ class BrokerCore:
         self._losses = Losses(self.outbox, most=limits.status_skipped_max)
         self.reforming = Reforming(self)
         self.moving = Moving(self)
+        self.names = Names(self, wall_clock_ms=wall_clock_ms)
         self._join = join
         self._join_operation: OperationId | None = None
-        self._started_at = 0.0
+        self.started_at = 0.0
         self._adopt(ordering, policy, delta, detection)
         self._links: dict[LinkId, _Link] = {}
         self._greetings: list[tuple[LinkId, Hello]] = []
@@ -258,7 +262,7 @@ class BrokerCore:
 
     def start(self, now: float) -> list[Effect]:
         """Begin: join, or be the root."""
-        self.now = self.neighbours.clock.now = self._started_at = now
+        self.now = self.neighbours.clock.now = self.started_at = now
         self._ticked_at = now
         self._tick_at = now + self.limits.heartbeat_interval_s
         if self._recovers:
@@ -636,6 +640,8 @@ class BrokerCore:
     def _on_familiar(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a neighbour."""
         self._require_legal(link, message)
+        if is_client(source) and isinstance(message, Operation):
+            _require_own(source, message)
         if isinstance(source, Above) and self.moving.takes(message):
             return
         match message:
@@ -751,6 +757,8 @@ class BrokerCore:
             self._welcome(link.link, resumed=False, received=0)
         elif self._drain_until is not None:
             self._close(link, GoodbyeCode.SHUTTING_DOWN, f"{self.node} is stopping")
+        elif (objection := self.names.objection_to(hello)) is not None:
+            self._close(link, GoodbyeCode.REFUSED, objection)
         elif self.neighbourhood.has_failed(Life(hello.node, hello.incarnation)):
             self._close(link, GoodbyeCode.FENCED, f"{hello.node} was taken for failed")
         elif 0 < hello.expected < self.incarnation:
@@ -848,6 +856,7 @@ class BrokerCore:
             kind=hello.kind,
             address=hello.address,
             homeless_since=self.now - hello.absent_ms / 1000 if hello.absent_ms else None,
+            published=hello.published,
         )
         self.neighbours.below[hello.node] = newcomer
         self._attach(link, newcomer)
@@ -887,6 +896,7 @@ class BrokerCore:
         """A neighbour is back on a new connection: go on where the old one ended."""
         self._supersede(neighbour)
         self._attach(link, neighbour)
+        neighbour.published = hello.published
         self._welcome(link.link, resumed=True, received=neighbour.received.count)
         self.moving.on_child_came(neighbour)
         self._send_again(neighbour, hello.received)
@@ -1084,9 +1094,7 @@ class BrokerCore:
         self._was_root = False  # from now on it is, or others do without
         self.outbox.add(BecomeReady())
         if self._alone_since is None:
-            self._record_place(
-                "operational" if self._recovers else "joined", since=self._started_at
-            )
+            self._record_place("operational" if self._recovers else "joined", since=self.started_at)
         else:
             self._has_to_be_told = self.requests.under_way
             self._has_to_hear = self.requests.asked_by(UP)
@@ -1643,6 +1651,15 @@ _KIND_OF_PEER: Final = {
     LinkState.TO_ORPHANED_CLIENT: NodeKind.CLIENT,
     LinkState.TO_MONITOR: NodeKind.MONITOR,
 }
+
+
+def _require_own(client: Neighbour, request: Operation) -> None:
+    """By the id of an operation it is known to whom to confirm it: nobody takes another's."""
+    if asker_of(request.operation) != client.node:
+        raise RemoteProtocolError(
+            f"operation {request.operation} of {client.node}, "
+            f"{client.node}#{client.incarnation} and a number expected"
+        )
 
 
 def _describe(neighbour: Neighbour) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from broker.ticks import LONG_AGO, Ticks
 from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId, owner_of
 from routing.tables import (
     Advertisement,
     AdvertisementTable,
@@ -908,7 +908,12 @@ class Interests:
                 raise RemoteProtocolError(f"{type(claim).__name__}: {error}") from None
 
     def _accept(
-        self, source: Neighbour, request: Advertise | Subscribe, name: str, *, is_new: bool
+        self,
+        source: Neighbour,
+        request: Advertise | Subscribe,
+        name: AdvertisementId | SubscriptionId,
+        *,
+        is_new: bool,
     ) -> Filter | None:
         """The filter of a request that may be installed; None if it has been refused."""
         try:
@@ -921,9 +926,11 @@ class Interests:
         if not is_client(source):
             if request.path[-1:] != (source.node,):
                 raise RemoteProtocolError(f"{name} of {source.node} came by {request.path}")
+            if owner_of(name) != request.client:
+                raise RemoteProtocolError(f"{source.node} says that {name} is {request.client}'s")
             return parsed
-        if request.client != source.node or request.path != (source.node,):
-            reason = f"{name} belongs to {request.client}, not to {source.node}"
+        if {request.client, owner_of(name)} != {source.node} or request.path != (source.node,):
+            reason = f"{name} of {request.client} is not {source.node}'s to ask for"
             self._requests.refuse(source, request.operation, RefusalCode.NOT_OWNER, reason)
             return None
         if isinstance(request, Advertise):

@@ -122,6 +122,9 @@ class Limits:
     """Confirmations wait so long for company; nobody waits for them but for urgent ones."""
     progress_batch: int = 64
     """Or until there are so many."""
+    clocks_apart_max_s: float = 86_400.0
+    """An incarnation is the time at which a life began, by the clock of its machine: one that is
+    further ahead of a broker's clock is a mistake, and would bar that name for as long."""
     drain_timeout_s: float = 10.0
     """A broker told to stop waits at most so long for what it accepted to become stable."""
 

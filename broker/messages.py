@@ -92,6 +92,9 @@ class Hello:
     over by now, it goes elsewhere."""
     absent_ms: int = 0
     """How long a client has been without its broker; 0 if it had none."""
+    published: int = 0
+    """The number of the last publication that a client has ever handed over, in this incarnation:
+    what has been seen of it beyond that is another's."""
 
 
 @attrs.frozen(kw_only=True)

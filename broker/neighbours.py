@@ -81,6 +81,9 @@ class Below(_Neighbour):
     """When that was, by this broker's clock."""
     came_from: NodeId | None = None
     """The failed broker that was its parent, and that is given it back."""
+    published: int = 0
+    """The last publication that a client had handed over, to whomever, when it greeted last: those
+    up to there may come again."""
     confirmed_before: int = 0
     """What it had confirmed when it was last looked at, for the detection of stalls."""
     stalled_since: float | None = None

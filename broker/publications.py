@@ -128,8 +128,10 @@ class Publications:
         if self.ordering.settles_at_root and isinstance(source, Above):
             last_seen = self._last_seen_settled
         if last_seen.get(publication.publisher, (0, 0)) >= stamp:
-            counters.duplicate += 1
             decode_content(publication.content)  # it is kept, and told to whoever may need it
+            if isinstance(source, Below) and source.kind is NodeKind.CLIENT:
+                _require_sent_before(source, publication)
+            counters.duplicate += 1
             route = NOWHERE
         else:
             route = self._route(source, publication)
@@ -542,6 +544,10 @@ class Publications:
         publisher, incarnation, seq = key
         self._last_seen[publisher] = max(self._last_seen.get(publisher, (0, 0)), (incarnation, seq))
 
+    def latest_of(self, publisher: NodeId) -> tuple[int, int]:
+        """The incarnation and the number of the last publication of somebody, as far as known."""
+        return self._last_seen.get(publisher, (0, 0))
+
     @property
     def last_seen(self) -> tuple[PublicationId, ...]:
         """The last publication of everybody that has come by here, on its way down if it turns."""
@@ -660,6 +666,15 @@ def _require_own(source: Neighbour, publication: Publish) -> None:
         raise RemoteProtocolError(
             f"a publication of {publication.publisher}, incarnation {publication.incarnation}, "
             f"from {source.node}, incarnation {source.incarnation}"
+        )
+
+
+def _require_sent_before(source: Below, publication: Publish) -> None:
+    """What is dropped as a duplicate is confirmed, so it has to be one: sent once more."""
+    if publication.seq > source.published:
+        raise RemoteProtocolError(
+            f"publication {publication.seq} of {source.node} has been seen, or a later one, and "
+            f"{source.node} had published up to {source.published} when it came here"
         )
 
 

@@ -432,6 +432,7 @@ class Reforming:
             link=link,
             kind=hello.kind,
             address=hello.address,
+            published=hello.published,
         )
         gap.orphans[hello.node] = Orphan(neighbour, welcomed_at=next(self._core.neighbours.clock))
         self._sent_away.pop(hello.node, None)

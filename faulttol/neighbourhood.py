@@ -174,6 +174,13 @@ class Neighbourhood:
                 return Place(link.parent_address, link.parent_incarnation)
         return None
 
+    def kind_of(self, node: NodeId) -> str | None:
+        """What a node is, if it is known here; whoever is only seen as a parent is a broker."""
+        link = self._link_of_child.get(node)
+        if link is not None:
+            return link.kind
+        return "broker" if self._adjacent.get(node) else None
+
     def parent_of(self, child: NodeId) -> NodeId | None:
         """The node above this one; None for a root, and for a node of which it is not known."""
         link = self._link_of_child.get(child)

@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from io import RawIOBase
 from pathlib import Path
@@ -170,6 +171,7 @@ class _Broker:
             delta=settings.delta,
             detection=settings.detection,
             standby=settings.standby,
+            wall_clock_ms=time.time_ns() // 1_000_000,
             limits=settings.limits,
         )
         # While the links between brokers cannot keep up, clients have to wait: nothing that has

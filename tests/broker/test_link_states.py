@@ -308,8 +308,12 @@ def test_nobody_else_may_withdraw_what_a_client_asked_for() -> None:
     )
     core.step(1.0, LinkOpened(other))
     core.step(1.0, MessagesReceived(other, [thief]))
-    core.step(1.0, MessagesReceived(other, [join(NodeId("thief"), "here", "client", 0)]))
-    withdraw = Unadvertise(operation=OPERATION, advertisement=AdvertisementId("peer/0"))
+    joining = join(NodeId("thief"), "here", "client", 0)
+    joining = attrs.evolve(joining, operation=OperationId("thief#1.1"))
+    core.step(1.0, MessagesReceived(other, [joining]))
+    withdraw = Unadvertise(
+        operation=OperationId("thief#1.2"), advertisement=AdvertisementId("peer/0")
+    )
     closed = closing(core.step(1.0, MessagesReceived(other, [withdraw])))
 
     assert closed is not None

@@ -58,7 +58,7 @@ def own_join(**changes: Any) -> Join:
 
 
 def leave(node: NodeId, distance: int) -> Leave:
-    return Leave(operation=OperationId("x#1.1"), node=node, distance=distance)
+    return Leave(operation=OperationId("peer#1.1"), node=node, distance=distance)
 
 
 def sample(kind: type[Message], **changes: Any) -> Message:

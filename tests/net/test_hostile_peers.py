@@ -120,7 +120,7 @@ MISBEHAVIOUR: dict[str, tuple[list[Message], str]] = {
         "content: not msgpack as expected",
     ),
     "somebody else's joining": (
-        [Join(operation=OperationId("o"), link=LINK, distance=0)],
+        [Join(operation=OperationId("mallory#1.1"), link=LINK, distance=0)],
         "mallory lets x join here",
     ),
 }
@@ -148,9 +148,9 @@ async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
         )
         await clumsy.send(
             hello("c"),
-            Join(operation=OperationId("join"), link=link, distance=0),
+            Join(operation=OperationId("c#1.join"), link=link, distance=0),
             Subscribe(
-                operation=OperationId("bad"),
+                operation=OperationId("c#1.bad"),
                 subscription=SubscriptionId("c/1"),
                 client=NodeId("c"),
                 filter="price >",
@@ -158,7 +158,7 @@ async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
                 path=(NodeId("c"),),
             ),
             Advertise(
-                operation=OperationId("good"),
+                operation=OperationId("c#1.good"),
                 advertisement=AdvertisementId("c/2"),
                 client=NodeId("c"),
                 filter="price > 1",
@@ -168,18 +168,18 @@ async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
         refusal = await clumsy.receive(Refuse)
         confirmation = await clumsy.receive(Confirm)
 
-    assert (refusal.operation, refusal.code) == ("bad", "bad-filter")
-    assert confirmation.operation == "good"
+    assert (refusal.operation, refusal.code) == ("c#1.bad", "bad-filter")
+    assert confirmation.operation == "c#1.good"
 
 
 JOIN = Join(
-    operation=OperationId("join"),
+    operation=OperationId("mallory#1.join"),
     link=attrs.evolve(LINK, child=ME, parent=NodeId("b1")),
     distance=0,
 )
 
 
-def advertise(filter_text: str, operation: str = "long") -> Advertise:
+def advertise(filter_text: str, operation: str = "mallory#1.long") -> Advertise:
     return Advertise(
         operation=OperationId(operation),
         advertisement=AdvertisementId("mallory/1"),
@@ -197,11 +197,13 @@ async def test_what_the_first_broker_accepts_the_others_accept_as_well(overlay: 
     written = "OR ".join(f"a<{number % 10}" for number in range(682))
 
     async with undisturbed(overlay, "b3"), raw_peer(overlay.address("b1")) as mallory:
-        await mallory.send(hello("mallory"), JOIN, advertise(written))
-        confirmed = [(await mallory.receive(Confirm)).operation for _ in range(2)]
+        await mallory.send(hello("mallory"), JOIN)
+        confirmed = [(await mallory.receive(Confirm)).operation]
+        await mallory.send(advertise(written))
+        confirmed.append((await mallory.receive(Confirm)).operation)
 
     assert len(written) < 4096 < len(parse_filter(written).sql)
-    assert confirmed == ["join", "long"]
+    assert confirmed == ["mallory#1.join", "mallory#1.long"]
     assert [overlay.logged(name, "link broke the protocol") for name in ("b2", "b3")] == [[], []]
 
 
@@ -212,7 +214,7 @@ async def test_a_filter_that_could_not_be_passed_on_is_refused(overlay: Overlay)
         await mallory.send(hello("mallory"), JOIN, advertise(written))
         refusal = await mallory.receive(Refuse)
 
-    assert (refusal.operation, refusal.code) == ("long", "bad-filter")
+    assert (refusal.operation, refusal.code) == ("mallory#1.long", "bad-filter")
     assert "at most 16384 characters as SQL" in refusal.reason
 
 
@@ -307,9 +309,9 @@ async def test_a_client_that_does_not_read_is_isolated_and_others_are_not(overla
         )
         await lazy.send(
             hello("lazy"),
-            Join(operation=OperationId("join"), link=link, distance=0),
+            Join(operation=OperationId("lazy#1.join"), link=link, distance=0),
             Subscribe(
-                operation=OperationId("all"),
+                operation=OperationId("lazy#1.all"),
                 subscription=SubscriptionId("lazy/1"),
                 client=NodeId("lazy"),
                 filter="TRUE",
