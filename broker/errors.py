@@ -38,12 +38,24 @@ class AddressError(BrokerError, ValueError):
     """Not an address that can be listened at or dialled."""
 
 
+class BadNameError(BrokerError, ValueError):
+    """Not what a node may be called."""
+
+
 class ListenError(BrokerError, OSError):
     """The operating system does not let this node listen, such as at a port that is taken."""
 
 
 class StateError(BrokerError, ValueError):
     """The file that a broker keeps across its restarts is not what it wrote."""
+
+
+class UnusableFileError(BrokerError, OSError):
+    """A file that a broker was told to use cannot be used; another one may be."""
+
+
+class IncompleteHistoryError(BrokerError):
+    """A broker has served to its end, but not all that it recorded could be written."""
 
 
 class GaveUpError(BrokerError):

@@ -29,6 +29,11 @@ MOVES_MAX: Final = 1 << 31
 """How often a client may say that it has changed its broker: far more often than anybody can, and
 it can be moved once more by those who do not take its word."""
 
+INCARNATION_MAX: Final = (1 << 53) - 1
+"""What every reader of JSON reads exactly; as milliseconds since 1970, the year 287396."""
+STATE_BYTES_MAX: Final = 64 << 20
+"""What a broker reads of its state file: 100,000 links with long names."""
+
 
 @attrs.frozen(kw_only=True)
 class Limits:

@@ -50,6 +50,43 @@ def make_folder(path: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, text, str(path.parent)) from error
 
 
+class LineFile:
+    """A new file that grows by whole lines: what cannot be written as a whole is taken back."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it; `FileExistsError` if it is there."""
+        self._path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._is_open = True
+        self.size = 0
+        """Of all lines, in bytes."""
+
+    def append(self, lines: bytes) -> None:
+        """Give lines to the operating system, which outlives this process."""
+        written = 0
+        try:
+            with naming(self._path):
+                while written < len(lines):
+                    written += os.pwrite(self._descriptor, lines[written:], self.size + written)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self.size)
+            raise
+        self.size += written
+
+    def replace_end(self, length: int, line: bytes) -> None:
+        """Put a line in the place of what the last so many bytes are; or nothing, at an error."""
+        self.size -= length
+        self.append(line)
+
+    def close(self) -> None:
+        """Write no more."""
+        if self._is_open:
+            self._is_open = False
+            with naming(self._path):
+                os.close(self._descriptor)
+
+
 def replace_text(path: Path, text: str, *, is_lasting: bool = False) -> None:
     """Put a text in the place of what a file has: who reads it finds the one or the other.
 

@@ -38,7 +38,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Protocol, Self
 import attrs
 
 from faulttol.errors import HistoryError
-from faulttol.files import make_folder, replace_text
+from faulttol.files import LineFile, make_folder, replace_text
 
 FORMAT_VERSION: Final = 2
 """Counts up when a reader of the old format would misread the new one."""
@@ -261,24 +261,68 @@ class HistoryWriter:
         self._node = node
         self._incarnation = incarnation
         self._n = 0
-        # The buffer hands bytes on in their order, so that whatever a crash leaves behind
-        # is whole lines and at most one torn one, the last.
-        self._file = (folder / file_name(node, incarnation)).open("xb", buffering=_BUFFER_BYTES)
+        # Lines are handed on in their order, so that whatever a crash leaves behind is whole
+        # lines and at most one torn one, the last.
+        self.path = folder / file_name(node, incarnation)
+        self._file = LineFile(self.path)
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._last_line = b""
+        self._has_gap = False
 
     def write(self, at: float, kind: str, **fields: Any) -> None:
         """Append one record. The fields have to be exactly those of its kind."""
         n = self._n + 1
         record = _new_record(self._run, self._node, self._incarnation, n, at, kind, fields)
-        self._file.write(_encode_line(record))
+        line = _encode_line(record)
+        self._pending.append(line)
+        self._pending_bytes += len(line)
         self._n = n
+        if self._pending_bytes >= _BUFFER_BYTES:
+            self.flush()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self._file.size
 
     def flush(self) -> None:
-        """Give everything to the operating system, which outlives this process."""
-        self._file.flush()
+        """Give everything to the operating system, which outlives this process.
+
+        `OSError` names the file; what could not be written still waits to be.
+        """
+        if self._pending:
+            self._file.append(b"".join(self._pending))
+            self._last_line = self._pending[-1]
+            self._pending.clear()
+            self._pending_bytes = 0
+
+    def give_up_pending(self) -> int:
+        """Drop what could not be written, and return how many records that is.
+
+        The file says so by a gap in the numbers of its records: if none follows any more, then
+        because the last one, which needs no room for that, is given the number of the next.
+        """
+        lost = len(self._pending)
+        self._pending.clear()
+        self._pending_bytes = 0
+        if lost and self._last_line and not self._has_gap:
+            record = json.loads(self._last_line)
+            line = _encode_line({**record, "n": record["n"] + 1})
+            try:
+                self._file.replace_end(len(self._last_line), line)
+                self._has_gap = True
+            except OSError:
+                lost += 1  # one digit more, and not even room for that
+            self._last_line = b""
+        return lost
 
     def close(self) -> None:
         """Flush, and write no more."""
-        self._file.close()
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

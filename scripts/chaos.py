@@ -23,6 +23,7 @@ import trio
 from broker.errors import BrokerError
 from broker.net import Client, Subscription, connect
 from broker.net.logs import LogWriter
+from broker.net.outlets import Outlet
 from broker.sim.runs import NEVER_TOO_MANY
 from broker.sim.world import LAUNCHER
 from faulttol.guarantees import Excuse, check
@@ -213,7 +214,7 @@ async def _strike_under_load(
     failures: list[str] = []
     try:
         async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
-            log = stack.enter_context((directory / LOG_FOLDER / "clients.log").open("a"))
+            log = stack.enter_context(Outlet.append_to(directory / LOG_FOLDER / "clients.log"))
 
             async def client(name: str) -> Client:
                 history = stack.enter_context(HistoryWriter(directory, run_id, name, incarnation=1))

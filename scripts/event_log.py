@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
+import click
+
 from broker.event_lines import event_line
+from broker.net.outlets import Outlet
 from faulttol.files import make_folder
 from scripts.errors import BadInputError
 from scripts.happenings import CommandBegun, Delivered, Happening, Published
@@ -26,8 +29,10 @@ class EventLog:
 
     def __init__(self, directory: Path) -> None:
         make_folder(directory)
-        self._file = (directory / NAME).open("a", encoding="utf-8", buffering=1)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._path = directory / NAME
+        self._outlet = Outlet.append_to(self._path)
+        self._lost = 0
+        fcntl.flock(self._outlet, fcntl.LOCK_EX)
 
     def __call__(self, happening: Happening) -> None:
         """Take notice."""
@@ -40,14 +45,18 @@ class EventLog:
                 self.write(event_line("SubEvent", subscriber, publisher, content, seq))
 
     def write(self, line: str) -> None:
-        """Append a line."""
-        self._file.write(line)
+        """Append a line; what cannot be is counted, as it proves nothing."""
+        if not self._outlet.write(line):
+            self._lost += 1
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._outlet.close()
+        if self._lost:
+            reason = f"{self._lost} lines could not be written: {self._outlet.reason}"
+            click.echo(f"plait: {self._path}: {reason}", err=True)
 
 
 def read_events(directory: Path, *, follow: bool) -> Iterator[str]:

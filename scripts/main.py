@@ -15,7 +15,14 @@ from typing import Any, Final
 
 import click
 
-from broker.errors import AddressError, BrokerError, NotAdvertisedError, RefusedError
+from broker.errors import (
+    AddressError,
+    BadNameError,
+    BrokerError,
+    NotAdvertisedError,
+    RefusedError,
+    UnusableFileError,
+)
 from routing.errors import RoutingError
 from scripts.command_group import CommandsByName
 from scripts.errors import (
@@ -89,9 +96,9 @@ class Plait(CommandsByName):
 
 
 def _exit_code_of(error: BrokerError) -> int:
-    is_bad_input = isinstance(error, AddressError | NotAdvertisedError) or (
-        isinstance(error, RefusedError) and error.code == "bad-filter"
-    )
+    is_bad_input = isinstance(
+        error, AddressError | BadNameError | NotAdvertisedError | UnusableFileError
+    ) or (isinstance(error, RefusedError) and error.code == "bad-filter")
     return BadInputError.exit_code if is_bad_input else EnvironmentFailedError.exit_code
 
 

@@ -10,6 +10,7 @@ import trio
 
 from broker.net import Client
 from broker.net.logs import LogWriter
+from broker.net.outlets import Outlet
 from faulttol.history import HistoryWriter
 from routing.values import Content
 from scripts.errors import GuaranteeViolatedError
@@ -61,7 +62,7 @@ async def open_stage(
     They know where the other brokers are as well, for when too many around their own have failed.
     """
     async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
-        log = stack.enter_context((place.directory / LOG_FOLDER / "clients.log").open("a"))
+        log = stack.enter_context(Outlet.append_to(place.directory / LOG_FOLDER / "clients.log"))
         faults, counts = Faults(), Counts()
         puppets = {}
         for name in overlay.publishers + overlay.subscribers:

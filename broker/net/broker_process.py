@@ -2,12 +2,12 @@
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from io import RawIOBase
 from pathlib import Path
 
 import attrs
@@ -15,19 +15,22 @@ import trio
 
 from broker.core import BrokerCore
 from broker.effects import BecomeReady, Effect, Level, RememberLinks, Stop
-from broker.errors import GaveUpError
+from broker.errors import BadNameError, GaveUpError
 from broker.event_lines import forward_lines
 from broker.inputs import Input, ShutdownRequested
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import NodeKind
 from broker.net.addresses import name_of
+from broker.net.broker_files import BrokerFiles, open_broker_files, refusing_mistakes
 from broker.net.driver import Driver
 from broker.net.http_endpoint import Page, serve_pages
 from broker.net.listener import accept_connections, listen, raise_open_files_limit
-from broker.net.logs import Log, LogWriter
+from broker.net.logs import LogWriter
 from broker.net.memory import Memory, recall
 from broker.net.metrics import CONTENT_TYPE, BrokerMetrics
-from faulttol.history import History, HistoryWriter
+from broker.net.outlets import STANDARD_ERROR, Outlet
+from broker.node_names import expected_broker_name
+from faulttol.files import make_folder
 from routing.conflicts import FAST
 from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING
@@ -91,14 +94,18 @@ async def serve_broker(
     to stop, it finishes what it has accepted; told once more by a signal, it stops at once.
     `GaveUpError` says why it stopped if nobody had told it to.
     """
+    if expected := expected_broker_name(settings.node, settings.limits):
+        raise BadNameError(f"broker name {settings.node!r}: expected {expected}")
     raise_open_files_limit()
-    memory = recall(settings.state)
-    settings = attrs.evolve(settings, incarnation=max(settings.incarnation, memory.incarnation + 1))
     with contextlib.ExitStack() as stack:
         if shutdown is None:
             # First of all: whoever starts a broker may stop it at any moment.
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
-        log = stack.enter_context(_log(settings))
+        with refusing_mistakes():
+            memory = recall(settings.state)
+            incarnation = max(settings.incarnation, memory.incarnation + 1)
+            memory = attrs.evolve(memory, incarnation=incarnation)
+            log = stack.enter_context(_log(settings))
         listening = stack.enter_context(
             await listen(settings.listen, allow_remote=settings.allow_remote)
         )
@@ -107,32 +114,45 @@ async def serve_broker(
             pages_listening = stack.enter_context(
                 await listen(settings.metrics, allow_remote=settings.allow_remote)
             )
-        events = stack.enter_context(_events(settings))
+        files = stack.enter_context(
+            open_broker_files(
+                settings.node,
+                memory,
+                log,
+                state=settings.state,
+                events=settings.events_file,
+                run_directory=settings.run_dir,
+                run=settings.run_id,
+            )
+        )
         addresses = BrokerAddresses(
             broker=name_of(listening),
             metrics=name_of(pages_listening) if pages_listening else None,
         )
         is_first, comes_back = True, True
         while comes_back:
-            with _history(settings) as history:
-                broker = _Broker(settings, memory, addresses.broker, log, history, events)
-                async with trio.open_nursery() as nursery:
-                    await nursery.start(broker.run, nursery.cancel_scope)
-                    nursery.start_soon(accept_connections, listening, broker.take, log)
-                    if pages_listening is not None:
-                        nursery.start_soon(serve_pages, pages_listening, broker.pages())
-                    if shutdown is None:
-                        nursery.start_soon(_stop_on_signals, broker, signals)
-                    else:
-                        nursery.start_soon(_stop_when_set, broker, shutdown)
-                    if is_first:
-                        task_status.started(addresses)
-                        is_first = False
+            broker = _Broker(settings, memory, addresses.broker, files)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(files.keeper.run)
+                await nursery.start(broker.run, nursery.cancel_scope)
+                nursery.start_soon(accept_connections, listening, broker.take, log)
+                if pages_listening is not None:
+                    nursery.start_soon(serve_pages, pages_listening, broker.pages())
+                if shutdown is None:
+                    nursery.start_soon(_stop_on_signals, broker, signals)
+                else:
+                    nursery.start_soon(_stop_when_set, broker, shutdown)
+                if is_first:
+                    task_status.started(addresses)
+                    is_first = False
             # Taken for failed by the others, it is nobody any more, and starts again as somebody.
-            comes_back, memory = broker.comes_back, broker.memory
-            settings = attrs.evolve(settings, incarnation=settings.incarnation + 1)
+            comes_back = broker.comes_back
+            memory = Memory(memory.incarnation + 1, broker.links)
+            if comes_back:
+                await files.begin_again(memory)
     if broker.failure is not None:
         raise GaveUpError(broker.failure)
+    files.raise_if_incomplete()
 
 
 class _Broker:
@@ -143,25 +163,22 @@ class _Broker:
         settings: BrokerSettings,
         memory: Memory,
         bound: str,
-        log: Log,
-        history: History | None,
-        events: RawIOBase | None,
+        files: BrokerFiles,
     ) -> None:
         self.failure: str | None = None
         """Why it stopped without having been told to."""
         self.comes_back = False
         """Whether it is to start again, as a new incarnation."""
-        self.memory = memory
-        """What it knows then, kept on disk or not."""
-        self._state = settings.state
+        self.links = memory.links
+        """Whom it knows then, kept on disk or not."""
         self._limits = settings.limits
-        self._log = log
-        self._events = events
+        self._files = files
+        self._log = files.log
         self._is_told_to_stop = False
         self._address = settings.address or bound
         self._core = BrokerCore(
             settings.node,
-            settings.incarnation,
+            memory.incarnation,
             address=self._address,
             join=settings.join,
             fallbacks=settings.fallbacks,
@@ -177,10 +194,10 @@ class _Broker:
         # While the links between brokers cannot keep up, clients have to wait: nothing that has
         # been read from one may be thrown away, and there is no end to what they could send.
         self._driver = Driver(
-            self._core.step if events is None else self._step_and_show,
+            self._core.step if files.events is None else self._step_and_show,
             limits=settings.limits,
-            log=log,
-            history=history,
+            log=files.log,
+            history=files.history,
             handlers={
                 BecomeReady: self._on_ready,
                 Stop: self._on_stop,
@@ -189,7 +206,7 @@ class _Broker:
             is_trunk=lambda link: self._core.kind_of(link) is NodeKind.BROKER,
             is_gated=lambda link: self._core.kind_of(link) is NodeKind.CLIENT,
         )
-        self._metrics = BrokerMetrics(self._core, self._driver)
+        self._metrics = BrokerMetrics(self._core, self._driver, files.written)
 
     async def run(
         self,
@@ -199,6 +216,7 @@ class _Broker:
     ) -> None:
         """Serve until the core stops, then end everything else."""
         await self._driver.run(self._core.start, task_status=task_status)
+        await self._files.keeper.finish()
         everything.cancel()
 
     def take(self, accepted: socket.socket) -> None:
@@ -229,11 +247,11 @@ class _Broker:
 
     def _step_and_show(self, now: float, happened: Input) -> list[Effect]:
         """Step, and tell whoever reads along what is sent on."""
-        assert self._events is not None
+        assert self._files.events is not None
         effects = self._core.step(now, happened)
         lines = "".join(forward_lines(self._core.node, effects))
         if lines:
-            self._events.write(lines.encode())
+            self._files.events.write(lines)
         return effects
 
     def _on_ready(self, _: BecomeReady) -> None:
@@ -241,9 +259,8 @@ class _Broker:
         self._log(Level.INFO, "ready", {"address": self._address})
 
     def _on_remember(self, effect: RememberLinks) -> None:
-        self.memory = Memory(self._core.incarnation, effect.links)
-        if self._state is not None:
-            self.memory.write(self._state)
+        self.links = effect.links
+        self._files.keeper.keep(Memory(self._core.incarnation, effect.links))
 
     def _on_stop(self, effect: Stop) -> None:
         self.comes_back = effect.comes_back and not self._is_told_to_stop
@@ -264,31 +281,14 @@ async def _stop_on_signals(broker: _Broker, signals: AsyncIterator[int]) -> None
 
 
 @contextlib.contextmanager
-def _log(settings: BrokerSettings) -> Iterator[Log]:
-    if settings.log_file is None:
-        yield LogWriter(settings.node, sys.stderr, settings.log_level)
-    else:
-        with settings.log_file.open("a", encoding="utf-8") as file:
-            yield LogWriter(settings.node, file, settings.log_level)
-
-
-@contextlib.contextmanager
-def _events(settings: BrokerSettings) -> Iterator[RawIOBase | None]:
-    if settings.events_file is None:
-        yield None
-    else:
-        settings.events_file.parent.mkdir(parents=True, exist_ok=True)
-        # Unbuffered: others append to the same file, and what is one line has to stay one.
-        with settings.events_file.open("ab", buffering=0) as file:
-            yield file
-
-
-@contextlib.contextmanager
-def _history(settings: BrokerSettings) -> Iterator[History | None]:
-    if settings.run_dir is None:
-        yield None
-    else:
-        with HistoryWriter(
-            settings.run_dir, settings.run_id, settings.node, settings.incarnation
-        ) as history:
-            yield history
+def _log(settings: BrokerSettings) -> Iterator[LogWriter]:
+    with contextlib.ExitStack() as stack:
+        if settings.log_file is not None:
+            make_folder(settings.log_file.parent)
+            outlet = stack.enter_context(Outlet.append_to(settings.log_file))
+        elif sys.stderr is None:
+            # It was closed when this program began, and the number is somebody else's by now.
+            outlet = stack.enter_context(Outlet.append_to(Path(os.devnull)))
+        else:
+            outlet = Outlet(STANDARD_ERROR)
+        yield LogWriter(settings.node, outlet, settings.log_level)

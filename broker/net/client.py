@@ -39,13 +39,14 @@ from broker.effects import (
     ReportSkipped,
     Stop,
 )
-from broker.errors import ClosedError, RefusedError, UnconfirmedError
+from broker.errors import BadNameError, ClosedError, RefusedError, UnconfirmedError
 from broker.inputs import Input, ShutdownRequested, TimerFired
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.net.addresses import parse_address
 from broker.net.driver import Driver
 from broker.net.logs import Log, no_log
 from broker.net.subscription import Subscription
+from broker.node_names import expected_name
 from faulttol.history import History
 from routing.filter_text import topic_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -117,10 +118,8 @@ class Client:
         log: Log,
         on_state: Callable[[ClientState], None] | None,
     ) -> None:
-        if not (0 < len(name) <= limits.name_chars_max and name.isprintable()):
-            raise ValueError(
-                f"client name {name!r}: expected 1 to {limits.name_chars_max} printable characters"
-            )
+        if expected := expected_name(name, limits):
+            raise BadNameError(f"client name {name!r}: expected {expected}")
         brokers = list(brokers)
         for address in brokers:
             parse_address(address)

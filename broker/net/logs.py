@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol, TextIO
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -12,6 +12,9 @@ from broker.effects import Level
 
 LINES_PER_SECOND_MAX: Final = 20
 """Of one event. Strangers decide how often some things happen, not how fast the disk fills."""
+
+FIELD_CHARS_MAX: Final = 1000
+"""Of one field of a line: strangers decide what is in a reason."""
 
 _LEVELS: Final = tuple(Level)
 
@@ -36,13 +39,27 @@ class _Burst:
     left_out: int = 0
 
 
+class Lines(Protocol):
+    """Takes lines, such as an `Outlet`."""
+
+    def write(self, lines: str, /) -> bool:
+        """Take lines; whether they were taken."""
+
+    def isatty(self) -> bool:
+        """Whether a person watches."""
+
+
 @attrs.define
 class LogWriter:
-    """Writes the lines of one node from a level on."""
+    """Writes the lines of one node from a level on; those that cannot be written are counted."""
 
     node: str
-    stream: TextIO
+    lines: Lines
     level: Level = Level.INFO
+    lost: int = attrs.field(default=0, init=False)
+    """Lines that could not be written, in all."""
+    _lost_lately: int = attrs.field(default=0, init=False)
+    """Since the last one that could."""
     _bursts: dict[str, _Burst] = attrs.field(factory=dict, init=False)
 
     def __call__(self, level: Level, event: str, fields: Mapping[str, Any]) -> None:
@@ -60,9 +77,49 @@ class LogWriter:
         if burst.left_out:
             fields = {**fields, "left_out_before": burst.left_out}
             burst.left_out = 0
-        line = _text if self.stream.isatty() else _json
-        self.stream.write(line(level, self.node, event, fields) + "\n")
-        self.stream.flush()
+        if self._lost_lately:
+            fields = {**fields, "lost_before": self._lost_lately}
+        line = _text if self.lines.isatty() else _json
+        fields = {name: _short(value) for name, value in fields.items()}
+        if self.lines.write(line(level, self.node, event, fields) + "\n"):
+            self._lost_lately = 0
+        else:
+            self._lost_lately += 1
+            self.lost += 1
+
+
+@attrs.define
+class Trouble:
+    """Tells the log when something outside begins to fail, and once when it works again."""
+
+    what: str
+    file: str
+    log: Log
+    lost: int = attrs.field(default=0, init=False)
+    """What could not be written, in all."""
+    is_on: bool = attrs.field(default=False, init=False)
+    _lost_lately: int = attrs.field(default=0, init=False)
+
+    def begin(self, reason: str, *, lost: int = 1) -> None:
+        """Something could not be written."""
+        self.lost += lost
+        self._lost_lately += lost
+        if not self.is_on:
+            self.is_on = True
+            self.log(Level.ERROR, f"{self.what} not written", {"file": self.file, "reason": reason})
+
+    def end(self) -> None:
+        """Something could."""
+        if self.is_on:
+            fields = {"file": self.file, "lost": self._lost_lately}
+            self.is_on, self._lost_lately = False, 0
+            self.log(Level.WARNING, f"{self.what} written again", fields)
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > FIELD_CHARS_MAX:
+        return f"{value[:FIELD_CHARS_MAX]}..."
+    return value
 
 
 def _json(level: Level, node: str, event: str, fields: Mapping[str, Any]) -> str:

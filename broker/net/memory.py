@@ -1,19 +1,38 @@
 """What a broker keeps on disk: which incarnation it was, and where the others are.
 
-One small JSON file, written anew beside itself and then put in its place, so that whoever reads it
-after a `kill -9` finds what was there before or what is there now, never half of it.
+One small JSON file, written anew beside itself, brought to the disk and then put in its place: who
+reads it after a `kill -9` or a power failure finds what was there before or what is there now, and
+never half of it. It is read as if a stranger had written it, field by field.
 """
 
 import json
+import os
+import stat
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import trio
 
-from broker.errors import StateError
+from broker.errors import AddressError, StateError
+from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX, STATE_BYTES_MAX
+from broker.messages import NodeKind
+from broker.net.addresses import parse_address
+from broker.net.logs import Log, Trouble
+from broker.node_names import expected_name
+from faulttol.files import make_folder, naming, replace_text
 from faulttol.neighbourhood import TopologyLink
 
 FORMAT: Final = 1
+
+RETRY_S: Final = 5.0
+"""Until what could not be written is tried again; most often a disk is full."""
+LAST_WRITE_S: Final = 2.0
+"""How long a broker that stops waits for a slow disk."""
+FOUND_CHARS_MAX: Final = 60
+"""Of what was found instead, in an error message."""
 
 
 @attrs.frozen
@@ -25,24 +44,182 @@ class Memory:
 
     def write(self, path: Path) -> None:
         """Keep this, in place of what was kept."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         links = [attrs.asdict(link) for link in self.links]
         text = json.dumps({"format": FORMAT, "incarnation": self.incarnation, "links": links})
-        draft = path.with_name(f"{path.name}.draft")
-        draft.write_text(f"{text}\n", encoding="utf-8")
-        draft.replace(path)
+        replace_text(path, f"{text}\n", is_lasting=True)
+
+
+class Keeper:
+    """Writes the latest memory of a broker beside all else that it does: a disk may take its time.
+
+    What cannot be written is said in the log, and tried again; a broker goes on without.
+    """
+
+    def __init__(self, path: Path | None, log: Log) -> None:
+        """Keep in `path`; without one, keep nothing."""
+        self._path = path
+        self._latest = Memory()
+        self._changed = trio.Event()
+        self._written = trio.Event()
+        self._written.set()
+        self._one_at_a_time = threading.Lock()
+        self.trouble = Trouble("state", str(path), log)
+
+    def keep(self, memory: Memory) -> None:
+        """Have something written soon."""
+        if self._path is not None:
+            self._latest = memory
+            self._written = trio.Event()
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Write whatever is to be kept, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            await self._write_latest()
+            if self.trouble.is_on:
+                with trio.move_on_after(RETRY_S):
+                    await self._changed.wait()
+                self._changed.set()
+
+    async def finish(self) -> None:
+        """Wait until the latest is written, or its disk has had its chance."""
+        if not self.trouble.is_on:
+            with trio.move_on_after(LAST_WRITE_S):
+                await self._written.wait()
+
+    async def begin_again(self, memory: Memory) -> None:
+        """Write which incarnation comes now, before others see it; no slow disk holds that up."""
+        if self._path is not None:
+            self._latest = memory
+            with trio.move_on_after(LAST_WRITE_S):
+                await self._write_latest()
+
+    async def _write_latest(self) -> None:
+        written = self._written
+        try:
+            # Left behind at the end: nobody can wake a thread that waits for a disk.
+            await trio.to_thread.run_sync(self._write, self._latest, abandon_on_cancel=True)
+        except OSError as error:
+            self.trouble.begin(error.strerror or str(error))
+        else:
+            self.trouble.end()
+            written.set()
+
+    def _write(self, memory: Memory) -> None:
+        assert self._path is not None
+        with self._one_at_a_time:
+            memory.write(self._path)
 
 
 def recall(path: Path | None) -> Memory:
-    """What was kept; nothing, for a broker that begins."""
-    if path is None or not path.exists():
+    """What was kept; nothing, for a broker that begins. `StateError` says what is wrong with it."""
+    if path is None:
         return Memory()
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["format"] != FORMAT:
-            raise StateError(f"{path}: format {kept['format']}, {FORMAT} expected")
-        return Memory(
-            int(kept["incarnation"]), tuple(TopologyLink(**link) for link in kept["links"])
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path}: not what a broker keeps: {error}") from None
+        data = _read(path)
+    except FileNotFoundError:
+        return Memory()
+    try:
+        kept = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise StateError(f"{path}: not JSON: {error}") from None
+    try:
+        return _memory(kept)
+    except _UnexpectedError as error:
+        raise StateError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> bytes:
+    # Not to wait for somebody who writes to a pipe.
+    with (
+        naming(path),
+        os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file,
+    ):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StateError(f"{path}: a regular file expected, something else found")
+        data = file.read(STATE_BYTES_MAX + 1)
+    if len(data) > STATE_BYTES_MAX:
+        raise StateError(f"{path}: at most {STATE_BYTES_MAX} bytes expected, more found")
+    return data
+
+
+class _UnexpectedError(Exception):
+    """Something in the file is not what a broker writes there."""
+
+    def __init__(self, where: str, expected: str, found: object) -> None:
+        shown = repr(found)
+        if len(shown) > FOUND_CHARS_MAX:
+            shown = f"{shown[:FOUND_CHARS_MAX]}..."
+        super().__init__(f"{where}: {expected} expected, {shown} found")
+
+
+Expectation = Callable[[object], str]
+"""Says what is expected if something else was found; nothing if it is as expected."""
+
+
+def _count(found: object) -> str:
+    # Not isinstance: to Python, true is an integer.
+    if type(found) is int and 0 <= found <= INCARNATION_MAX:
+        return ""
+    return f"a whole number from 0 to {INCARNATION_MAX}"
+
+
+def _name(found: object) -> str:
+    return expected_name(found, DEFAULT_LIMITS) if isinstance(found, str) else "a name"
+
+
+def _kind(found: object) -> str:
+    return "" if found == NodeKind.BROKER.value else f"{NodeKind.BROKER.value!r}"
+
+
+def _address(found: object) -> str:
+    try:
+        if isinstance(found, str) and (not found or parse_address(found)):
+            return ""
+    except AddressError:
+        pass
+    return "host:port"
+
+
+_LINK: Final[Mapping[str, Expectation]] = {
+    "child": _name,
+    "parent": _name,
+    "kind": _kind,
+    "incarnation": _count,
+    "address": _address,
+    "parent_incarnation": _count,
+    "parent_address": _address,
+    "moves": _count,
+    "standby": _count,
+}
+_MEMORY: Final[Mapping[str, Expectation]] = {
+    "format": lambda found: "" if type(found) is int and found == FORMAT else f"format {FORMAT}",
+    "incarnation": _count,
+    "links": lambda found: "" if isinstance(found, list) else "a list",
+}
+
+
+def _fields(
+    document: object, expectations: Mapping[str, Expectation], where: str
+) -> dict[str, Any]:
+    """Return the fields of an object, all of them there and as expected."""
+    if not isinstance(document, dict):
+        raise _UnexpectedError(where, "a JSON object", document)
+    for name, expect in expectations.items():
+        if name not in document:
+            raise _UnexpectedError(where, f"a field {name!r}", list(document))
+        if expected := expect(document[name]):
+            raise _UnexpectedError(f"{name} of {where}", expected, document[name])
+    return {name: document[name] for name in expectations}
+
+
+def _memory(kept: object) -> Memory:
+    fields = _fields(kept, _MEMORY, "what is kept")
+    links = (
+        TopologyLink(**_fields(link, _LINK, f"link {number}"))
+        for number, link in enumerate(fields["links"], start=1)
+    )
+    return Memory(fields["incarnation"], tuple(links))

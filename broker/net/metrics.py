@@ -3,13 +3,14 @@
 import bisect
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import attrs
 
 from broker.core import BrokerCore
 from broker.messages import NodeKind
+from broker.net.broker_files import Written
 from broker.net.driver import Driver
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,12 +25,13 @@ Family = tuple[str, str, str, list[str]]
 class BrokerMetrics:
     """Reads one broker's counters."""
 
-    def __init__(self, core: BrokerCore, driver: Driver) -> None:
+    def __init__(self, core: BrokerCore, driver: Driver, written: Callable[[], Written]) -> None:
         self.is_ready = False
         self.connections_refused = 0
         """Because there were too many."""
         self._core = core
         self._driver = driver
+        self._written = written
         self._operations = Histogram(OPERATION_BOUNDS_S)
 
     def exposition(self) -> str:
@@ -166,6 +168,21 @@ class BrokerMetrics:
         )
         yield _counter(
             "plait_operations_refused_total", "Operations refused", counted.operations_refused
+        )
+        written = self._written()
+        yield (
+            "plait_lines_lost_total",
+            "counter",
+            "Lines that could not be written, by where they belonged",
+            [f'plait_lines_lost_total{{to="{to}"}} {n}' for to, n in written.lost.items()],
+        )
+        yield _gauge(
+            "plait_history_bytes", "Size of the history of this life", written.history_bytes
+        )
+        yield _gauge(
+            "plait_state_kept",
+            "1 while the state file has what it should have",
+            int(written.is_state_kept),
         )
         yield (
             "plait_operation_seconds",

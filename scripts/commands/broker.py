@@ -12,7 +12,7 @@ import trio
 
 from broker.effects import Level
 from broker.errors import AddressError, ListenError, StateError
-from broker.limits import DEFAULT_LIMITS
+from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
 from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
@@ -124,7 +124,7 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 )
 @click.option(
     "--incarnation",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=INCARNATION_MAX),
     default=1,
     show_default=True,
     help="Counts up with every start under the same name and run.",
@@ -206,7 +206,10 @@ def command(
         gc.set_threshold(*GC_THRESHOLDS)
         run_async(_serve, settings, as_json)
     except StateError as error:
-        raise BadInputError(f"{error}; remove it, and the broker begins anew") from error
+        raise BadInputError(
+            f"{error}; remove it, and the broker begins anew, with --incarnation N if others "
+            "remember an earlier one"
+        ) from error
     except AddressError as error:
         hint = "; --allow-remote allows it" if "allowed" in str(error) else ""
         raise BadInputError(f"{error}{hint}") from error

@@ -1,6 +1,7 @@
 """What is written can be read, by us and by anybody's JSON parser, whatever a crash left behind."""
 
 import json
+import resource
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faulttol.errors import HistoryError
+from faulttol.guarantees import check_run
 from faulttol.history import (
     FORMAT_VERSION,
     HEADER,
@@ -179,6 +181,94 @@ def test_what_is_not_flushed_may_be_lost_from_the_end(run: Path) -> None:
 
     assert 0 < len(so_far) < len(whole)
     assert whole.startswith(so_far)
+
+
+class TinyDisk:
+    """A limit on the size of a file, which stands in for a disk that is full."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(self, room: int = 0) -> None:
+        size = self._file.stat().st_size + room
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, self._before[1]))
+
+    def free(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._before)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[TinyDisk]:
+    write_manifest(tmp_path, MANIFEST)
+    disk = TinyDisk(history_file(tmp_path, "b1-1.jsonl"))
+    yield disk
+    disk.free()
+
+
+def crash(history: HistoryWriter, times: int = 1) -> None:
+    for _ in range(times):
+        history.write(0.0, "crashed", about="b3")
+    history.flush()
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, disk: TinyDisk) -> None:
+    with HistoryWriter(tmp_path, "r1", "b1", 1) as history:
+        crash(history)
+        disk.fill(room=10)
+        with pytest.raises(OSError, match="File too large") as caught:
+            crash(history)
+
+        assert caught.value.filename == str(tmp_path / "history" / "b1-1.jsonl")
+        assert [record["n"] for record in read_run(tmp_path).records] == [1]
+        disk.free()
+        crash(history)
+    assert [record["n"] for record in read_run(tmp_path).records] == [1, 2, 3]
+    assert not check_run(read_run(tmp_path)).violations
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize(("before", "room"), [(1, 0), (2, 0), (2, 10), (8, 0), (9, 10)])
+def test_a_history_from_which_records_are_missing_says_so(
+    tmp_path: Path, disk: TinyDisk, before: int, room: int, more: int
+) -> None:
+    """Whether or not anything can be written again before the end, and even after a kill."""
+    with HistoryWriter(tmp_path, "r1", "b1", 1) as history:
+        crash(history, before)
+        disk.fill(room)
+        for lost in (1, 3):
+            with pytest.raises(OSError, match="File too large"):
+                crash(history, lost)
+            assert history.give_up_pending() == lost
+        disk.free()
+        if more:
+            crash(history, more)
+
+    run = read_run(tmp_path)
+    assert len(run.records) == before + more
+    assert not run.problems
+    assert {violation.guarantee for violation in check_run(run).violations} == {"record"}
+
+
+def test_not_even_room_for_one_digit_leaves_whole_lines(tmp_path: Path, disk: TinyDisk) -> None:
+    with HistoryWriter(tmp_path, "r1", "b1", 1) as history:
+        crash(history, 9)
+        disk.fill()
+        with pytest.raises(OSError, match="File too large"):
+            crash(history)
+        assert history.give_up_pending() == 2
+        disk.free()
+        crash(history)
+
+    assert [record["n"] for record in read_run(tmp_path).records] == [*range(1, 9), 11]
+
+
+def test_a_history_that_lost_nothing_does_not_say_so(tmp_path: Path, disk: TinyDisk) -> None:
+    with HistoryWriter(tmp_path, "r1", "b1", 1) as history:
+        crash(history, 2)
+        assert history.give_up_pending() == 0
+
+    assert not check_run(read_run(tmp_path)).violations
 
 
 # Reading

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.errors import AddressError, GaveUpError, ListenError
+from broker.errors import AddressError, BadNameError, GaveUpError, ListenError
 from broker.limits import Limits
 from broker.messages import (
     GoodbyeCode,
@@ -65,6 +65,12 @@ async def test_a_port_that_is_taken_is_named(overlay: Overlay) -> None:
 
     with pytest.raises(ListenError, match=f"cannot listen at {address}: Address already in use"):
         await serve_broker(BrokerSettings(node=NodeId("b2"), listen=address), shutdown=trio.Event())
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "..", "\udcff", "ä" * 130])
+async def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(BadNameError, match=r"^broker name .*: expected "):
+        await serve_broker(BrokerSettings(node=NodeId(name)), shutdown=trio.Event())
 
 
 async def test_it_says_why_it_gave_up(overlay: Overlay) -> None:
