@@ -1,4 +1,6 @@
-"""What all tests share: how hypothesis behaves on machines that differ in speed, and `--slow`."""
+"""What all tests share: hypothesis where machines differ in speed, options, what was skipped."""
+
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -10,6 +12,9 @@ settings.load_profile("plait")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run what takes minutes")
+    parser.addoption(
+        "--rewrite-samples", action="store_true", help="let README.md show what seeds decide now"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -17,3 +22,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="takes minutes; --slow runs it"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what was skipped: nobody has to look at a hundred times the same reason."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    if reasons:
+        what = "; ".join(f"{count}: {reason}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"skipped on purpose: {what}")

@@ -7,7 +7,7 @@ passes never waits for it. `PLAIT_TEST_PATIENCE` is another one, in seconds.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 PATIENCE_S: Final = float(os.environ.get("PLAIT_TEST_PATIENCE", "600"))
@@ -21,3 +21,10 @@ def attempts(what: str) -> Iterator[None]:
         yield
         time.sleep(POLL_S)
     raise AssertionError(f"waited for {PATIENCE_S:g} s in vain: {what}")
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Return as soon as a condition holds."""
+    for _ in attempts(what):
+        if condition():
+            return

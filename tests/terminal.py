@@ -9,16 +9,15 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tests.patience import PATIENCE_S, attempts
+from tests.processes import PLAIT
 
 CTRL_C = "\x03"
 CTRL_D = "\x04"
-PLAIT = (sys.executable, "-P", "-m", "scripts")
 ROOT = Path(__file__).parents[1]
 
 

@@ -1,12 +1,14 @@
 """What the README shows is what happens: its sessions are typed, its programs are run.
 
 Console blocks are one session in one terminal: lines behind `$ ` are typed, the lines that follow
-have to appear. In them `...` stands for anything, a number of milliseconds for any, and so does
-every number of a simulation, whose random runs change with the code. Python blocks are run between
-them, and find the brokers that the session has started; a `text` block behind one is its output.
-Ports are replaced by free ones.
+have to appear. In them `...` stands for anything, and a number of milliseconds, or of runs a
+second, for any. What a seed decides is compared exactly, from the first line to the last; when the
+code changes what it decides, `scripts/test tests/test_readme.py --rewrite-samples` shows it anew in
+README.md. Python blocks are run between the sessions, and find the brokers that these have started;
+a `text` block behind one is its output. Ports are replaced by free ones.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -14,8 +16,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,10 +24,11 @@ import attrs
 import pytest
 
 from faulttol.history import HEADER, KINDS
+from tests.patience import PATIENCE_S, attempts
+from tests.processes import finished, started
 
 ROOT: Final = Path(__file__).parent.parent
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
-PATIENCE_S: Final = 20.0
 
 
 @attrs.frozen
@@ -52,45 +54,69 @@ def with_free_ports(text: str) -> str:
     return text
 
 
-def shape_of(line: str, *, is_simulated: bool) -> re.Pattern[str]:
-    number = r"(?P<number>\d[\d.,]*)" + ("" if is_simulated else "(?= ms)")
+DIGITS: Final = r"\d[\d.,]*"
+
+
+def shape_of(line: str) -> str:
+    """Return the regular expression of a line that is shown."""
     shape, end = "", 0
-    for token in re.finditer(rf"(?P<anything>\.\.\.)|(?P<blanks> +)|{number}", line):
+    for token in re.finditer(
+        rf"(?P<anything>\.\.\.)|(?P<blanks> +)|(?P<number>{DIGITS})(?= ms| runs a second)", line
+    ):
         assert token.lastgroup is not None
-        wild = {"anything": ".*", "blanks": " +", "number": r"\d[\d.,]*"}[token.lastgroup]
+        wild = {"anything": ".*", "blanks": " +", "number": DIGITS}[token.lastgroup]
         shape += re.escape(line[end : token.start()]) + wild
         end = token.end()
-    return re.compile(shape + re.escape(line[end:]))
+    return shape + re.escape(line[end:])
+
+
+def shape_of_output(sample: Sequence[str]) -> str:
+    """Return the regular expression of a whole output; a line `...` is any number of lines."""
+    return "".join("(?:.*\n)*?" if line == "..." else f"{shape_of(line)}\n" for line in sample)
+
+
+def sample_of(output: Sequence[str], older: Sequence[str]) -> list[str]:
+    """Shorten an output as an older one was: to lines that differ from its in numbers only."""
+    sample, rest = [], list(output)
+    for line in older:
+        if line != "...":
+            kept = [re.sub(DIGITS, lambda _: DIGITS, re.escape(part)) for part in line.split("...")]
+            kind = re.compile(".*".join(f"({part})" for part in kept))
+            while (match := kind.fullmatch(rest.pop(0))) is None:
+                pass
+            line = "...".join(match.groups())
+        sample.append(line)
+    return sample
 
 
 class Terminal:
     """Types commands, and keeps what anybody prints."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, processes: contextlib.ExitStack) -> None:
         self._folder = folder
+        self._processes = processes
         self._lines: list[str] = []
         self._background: list[subprocess.Popen[str]] = []
-        self._readers: list[threading.Thread] = []
         # What a person has done who followed the README: our commands are on the PATH.
         self._environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         }
 
-    def type(self, command: str, expected: list[str]) -> None:
+    def type(self, command: str, expected: Sequence[str]) -> None:
         """Run a command, or begin it if it ends in `&`; the expected lines have to appear."""
         shown_before = len(self._lines)
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command.removesuffix('&')}"],
-            cwd=self._folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        process = self._processes.enter_context(
+            started(
+                ["/bin/sh", "-c", f"exec {command.removesuffix('&')}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
         )
         assert process.stdout is not None
         reader = threading.Thread(target=self._keep, args=(process.stdout,))
         reader.start()
-        self._readers.append(reader)
         if command.endswith("&"):
             self._background.append(process)
         else:
@@ -99,34 +125,37 @@ class Terminal:
         for line in expected:
             self._expect(line, shown_before, command)
 
+    def output_of(self, command: str) -> list[str]:
+        """Run a command that nothing else has to do with, and return what it prints."""
+        done = finished(["/bin/sh", "-c", command], cwd=self._folder, env=self._environment)
+        assert done.returncode == 0, f"$ {command}: exit code {done.returncode}\n{done.stderr}"
+        return done.stdout.splitlines()
+
     def _keep(self, output: IO[str]) -> None:
         with output:
             self._lines.extend(line.rstrip("\n") for line in output)
 
     def _expect(self, line: str, since: int, command: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        shape = shape_of(line, is_simulated=command.startswith("plait simulate"))
-        while not any(shape.fullmatch(shown) for shown in self._lines[since:]):
-            output = "\n".join(self._lines[since:])
-            assert time.monotonic() < deadline, f"$ {command}\nexpected: {line}\nshown:\n{output}"
-            time.sleep(0.02)
+        shape = re.compile(shape_of(line))
+        for _ in attempts(f"{line!r} after $ {command}"):
+            if any(shape.fullmatch(shown) for shown in self._lines[since:]):
+                return
 
-    def close(self) -> None:
+    def leave(self) -> None:
         # The last that came goes first: whoever leaves wants to tell somebody.
         for process in reversed(self._background):
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE_S)
-        for reader in self._readers:
-            reader.join()
 
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     for name in ("topologies", "scripts"):
         (tmp_path / name).symlink_to(ROOT / name)
-    terminal = Terminal(tmp_path)
-    yield terminal
-    terminal.close()
+    with contextlib.ExitStack() as processes:
+        terminal = Terminal(tmp_path, processes)
+        yield terminal
+        terminal.leave()
 
 
 def commands_of(session: str) -> list[tuple[str, list[str]]]:
@@ -136,9 +165,14 @@ def commands_of(session: str) -> list[tuple[str, list[str]]]:
             commands.append((line.removeprefix("$ "), []))
         elif commands[-1][0].endswith("\\"):
             commands[-1] = (commands[-1][0].removesuffix("\\") + line.strip(), [])
-        elif line.strip() not in ("", "..."):
+        else:
             commands[-1][1].append(line)
     return commands
+
+
+def is_seeded(command: str) -> bool:
+    """Whether what a command prints is decided by what is typed, and by nothing else."""
+    return command.startswith("plait simulate ")
 
 
 @pytest.mark.processes
@@ -149,12 +183,60 @@ def test_the_sessions_and_programs_of_the_readme_do_what_it_says(
     for block, next_block in zip(shown, [*shown[1:], Block("", "")], strict=True):
         if block.language == "console":
             for command, expected in commands_of(block.text):
-                terminal.type(command, expected)
+                if not is_seeded(command):
+                    lines = [line for line in expected if line.strip() not in ("", "...")]
+                    terminal.type(command, lines)
         elif block.language == "python":
             program = tmp_path / "program.py"
             program.write_text(block.text)
             expected = next_block.text.splitlines() if next_block.language == "text" else []
             terminal.type(f"python {program.name}", expected)
+
+
+SEEDED: Final = [
+    (command, sample)
+    for block in blocks(README)
+    if block.language == "console"
+    for command, sample in commands_of(block.text)
+    if is_seeded(command)
+]
+
+
+def test_there_are_samples_that_a_seed_decides() -> None:
+    assert {"--seed", "--seeds"} <= {word for command, _ in SEEDED for word in command.split()}
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("command", "sample"), SEEDED, ids=[command for command, _ in SEEDED])
+def test_what_a_seed_decides_is_shown_exactly(
+    command: str, sample: list[str], terminal: Terminal, request: pytest.FixtureRequest
+) -> None:
+    output = terminal.output_of(command)
+    if request.config.getoption("--rewrite-samples"):
+        before, after = "\n".join(sample), "\n".join(sample_of(output, sample))
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        (ROOT / "README.md").write_text(text.replace(before, after), encoding="utf-8")
+        sample = after.splitlines()
+
+    text = "".join(f"{line}\n" for line in output)
+    assert re.fullmatch(shape_of_output(sample), text), (
+        f"README.md shows something else (--rewrite-samples mends that):\n{text}"
+    )
+
+
+def test_a_sample_is_compared_to_the_last_digit_and_shortened_as_it_was() -> None:
+    sample = ["  0.5  b1 -> b2: Hello node=b1 ...", "...", "3 runs, 20 runs a second."]
+    output = [
+        *("  0.5  b1 -> b2: Hello node=b1 kind=broker", "  0.6  something else"),
+        "3 runs, 7 runs a second.",
+    ]
+    changed = ["  0.7  b4 -> b2: Hello node=b4 kind=broker", "a", "b", "12 runs, 1 runs a second."]
+
+    assert re.fullmatch(shape_of_output(sample), "\n".join([*output, ""]))
+    assert not re.fullmatch(shape_of_output(sample), "\n".join([*changed, ""]))
+    assert sample_of(changed, sample) == [
+        *("  0.7  b4 -> b2: Hello node=b4 ...", "...", "12 runs, 1 runs a second.")
+    ]
 
 
 def test_the_commands_for_newcomers_are_there_and_can_be_run() -> None:

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +19,8 @@ from faulttol.audit.kernel import judge_in_full
 from faulttol.history import run_directories
 from tests.audit.runs import write
 from tests.faulttol.broken_histories import BROKEN
+from tests.patience import PATIENCE_S, attempts
+from tests.processes import finished, started
 
 pytestmark = [
     pytest.mark.spark,
@@ -30,7 +31,6 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-PATIENCE_S = 120
 
 WHERE_WORKERS_HAVE_IT = """
 import json, sys
@@ -63,13 +63,15 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             log = folder / f"{name}.log"
             command = [SPARK_HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}"]
             options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
-            process = subprocess.Popen(
-                [*map(str, command), *options, *arguments],
-                env=environment() | {"SPARK_HOME": str(SPARK_HOME)},
-                stdout=subprocess.DEVNULL,
-                stderr=stack.enter_context(log.open("wb")),
+            process = stack.enter_context(
+                started(
+                    [*command, *options, *arguments],
+                    env=environment() | {"SPARK_HOME": str(SPARK_HOME)},
+                    stdout=subprocess.DEVNULL,
+                    stderr=stack.enter_context(log.open("wb")),
+                )
             )
-            stack.callback(process.wait)
+            stack.callback(process.wait, PATIENCE_S)
             stack.callback(process.terminate)
             return log
 
@@ -83,12 +85,10 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def found_in(log: Path, pattern: str) -> str:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
+    for _ in attempts(f"{pattern} in {log}"):
         if found := re.search(pattern, log.read_text()):
             return found[1]
-        time.sleep(0.1)
-    raise AssertionError(f"{pattern} expected in:\n{log.read_text()}")
+    raise AssertionError
 
 
 def first_line_of(folder: Path, *command: str | Path) -> Any:
@@ -96,9 +96,7 @@ def first_line_of(folder: Path, *command: str | Path) -> Any:
 
     spark-submit prints what a program writes to its standard error as if it were output.
     """
-    done = subprocess.run(
-        command, env=environment(), cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    done = finished(command, env=environment(), cwd=folder)
 
     assert done.stdout, done.stderr
     return json.loads(done.stdout.splitlines()[0])

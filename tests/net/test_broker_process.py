@@ -28,6 +28,7 @@ from faulttol.history import read_run
 from faulttol.neighbourhood import Life
 from routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer
+from tests.patience import PATIENCE_S
 
 
 async def test_it_reports_the_ports_that_it_was_given(overlay: Overlay) -> None:
@@ -104,7 +105,7 @@ async def test_taken_for_failed_it_comes_back_to_those_it_knew(overlay: Overlay)
         await peer.send(verdict)
         await peer.receive(Present)
 
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE_S):
         while [line["event"] for line in overlay.log("b1")].count("ready") < 2:
             await trio.lowlevel.checkpoint()
     neighbours = (await overlay.status("b1"))["neighbours"]

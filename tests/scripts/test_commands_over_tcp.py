@@ -8,7 +8,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,11 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.patience import PATIENCE_S
+from tests.processes import PLAIT, finished, started
+
 pytestmark = pytest.mark.processes
 
-PATIENCE_S = 30
-PLAIT = [sys.executable, "-m", "scripts.main"]
 
 SCENARIO = """\
 Site root Parent none
@@ -36,25 +36,12 @@ Publisher nyse Publish 2 Ontopic /c Interval 1
 
 
 def plait(*arguments: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PLAIT, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    return finished([*PLAIT, *arguments], stdin=stdin)
 
 
-@contextlib.contextmanager
-def running(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: object) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     """Run a command beside the test, and no longer than the block."""
-    with subprocess.Popen(
-        [*PLAIT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return started([*PLAIT, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @attrs.frozen

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import finished
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 # What `python -c PROGRAM` is asked, and what an interpreter of paper answers.
@@ -54,11 +56,9 @@ class Machine:
 
     def prepare(self, extra: str = "") -> subprocess.CompletedProcess[str]:
         program = f'root=$1; . "$2/environment.sh"; prepare_environment {extra}; echo "$python"'
-        return subprocess.run(
+        return finished(
             ["/bin/sh", "-euc", program, "scripts/test", str(self.root), str(SCRIPTS)],
             env={"PATH": str(self.path), "PIP_CALLS": str(self.pip_calls)},
-            capture_output=True,
-            text=True,
         )
 
     def installations(self) -> list[str]:

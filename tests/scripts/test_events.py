@@ -1,8 +1,8 @@
 """`events.log`, and `plait events` that reads along."""
 
+import contextlib
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 
 from scripts.event_log import EventLog
 from scripts.main import cli
+from tests.patience import PATIENCE_S
+from tests.processes import PLAIT, started
 
 SCENARIO = """\
 LoggingLevel {level}
@@ -86,21 +88,20 @@ def test_what_is_not_a_run_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log:
-        log.write("Wait 1\n")
-        follower = subprocess.Popen(
-            [sys.executable, "-m", "scripts.main", "events", str(tmp_path)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert follower.stdout is not None
-        first = follower.stdout.readline()
-        log.write("Wait 2\nWai")
-        second = follower.stdout.readline()
-        there_is = events(tmp_path, "--no-follow").output
-        log.write("t 3\n")
-        is_waiting = follower.poll() is None
-    rest, _ = follower.communicate(timeout=20)
+    with contextlib.ExitStack() as stack:
+        with EventLog(tmp_path) as log:
+            log.write("Wait 1\n")
+            follower = stack.enter_context(
+                started([*PLAIT, "events", tmp_path], stdout=subprocess.PIPE)
+            )
+            assert follower.stdout is not None
+            first = follower.stdout.readline()
+            log.write("Wait 2\nWai")
+            second = follower.stdout.readline()
+            there_is = events(tmp_path, "--no-follow").output
+            log.write("t 3\n")
+            is_waiting = follower.poll() is None
+        rest, _ = follower.communicate(timeout=PATIENCE_S)
 
     assert (first, second, rest) == ("Wait 1\n", "Wait 2\n", "Wait 3\n")
     assert there_is == "Wait 1\nWait 2\nWai\n"
@@ -112,22 +113,20 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
 def test_a_run_that_is_killed_is_over(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text(SCENARIO.format(level="full") + "Wait 600000\n")
     out = tmp_path / "out"
-    plait = [sys.executable, "-m", "scripts.main"]
-    run = subprocess.Popen(
-        [*plait, "run", str(tmp_path / "x.txt"), "--out", str(out), "--watch"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert run.stdout is not None
-    while "received" not in run.stdout.readline():
-        assert run.poll() is None
-    with subprocess.Popen([*plait, "events", str(out)], stdout=subprocess.PIPE, text=True) as seen:
-        assert seen.stdout is not None
-        seen.stdout.readline()
-        run.kill()
-        run.communicate(timeout=20)
-        seen.wait(timeout=20)
-        rest = seen.stdout.read()  # `communicate` would miss what came along with the first line
+    with started(
+        [*PLAIT, "run", tmp_path / "x.txt", "--out", out, "--watch"], stdout=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None
+        while "received" not in run.stdout.readline():
+            assert run.poll() is None
+        with started([*PLAIT, "events", out], stdout=subprocess.PIPE) as seen:
+            assert seen.stdout is not None
+            seen.stdout.readline()
+            run.kill()
+            run.communicate(timeout=PATIENCE_S)
+            seen.wait(timeout=PATIENCE_S)
+            # `communicate` would miss what came along with the first line.
+            rest = seen.stdout.read()
 
     assert "SubEvent alice" in rest
     assert json.loads((out / "manifest.json").read_text())["ended"] is None

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,10 @@ import pytest
 from faulttol.history import read_run
 from scripts.errors import EnvironmentFailedError, ProblemsFoundError
 from scripts.hosts import SshHost, read_hosts
+from tests.patience import wait_until
+from tests.processes import PLAIT, finished, started
 from topologies.overlay import Overlay, Site
 
-PLAIT = [sys.executable, "-P", "-m", "scripts.main"]
 SCENARIO = """\
 LoggingLevel full
 Site root Parent none
@@ -65,11 +65,8 @@ def test_brokers_run_on_several_machines_and_their_history_comes_back(
     tmp_path: Path, ssh: str
 ) -> None:
     out = tmp_path / "out"
-    result = subprocess.run(
-        [*PLAIT, "run", str(tmp_path / "x.txt"), "--out", str(out), *options(tmp_path, ssh)],
-        capture_output=True,
-        text=True,
-        timeout=60,
+    result = finished(
+        [*PLAIT, "run", str(tmp_path / "x.txt"), "--out", str(out), *options(tmp_path, ssh)]
     )
     calls = (tmp_path / "calls").read_text().splitlines()
     starts = {call.split()[0] for call in calls if "--name b1" in call}
@@ -92,15 +89,8 @@ def test_nothing_is_left_on_other_machines_when_the_puppet_master_is_killed(
     tmp_path: Path, ssh: str
 ) -> None:
     (tmp_path / "x.txt").write_text(SCENARIO + "Wait 600000\n")
-    run = subprocess.Popen(
-        [
-            *(*PLAIT, "run", str(tmp_path / "x.txt"), "--watch", "--out", str(tmp_path / "out")),
-            *options(tmp_path, ssh),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with run:
+    command = [*PLAIT, "run", tmp_path / "x.txt", "--watch", "--out", tmp_path / "out"]
+    with started([*command, *options(tmp_path, ssh)], stdout=subprocess.PIPE) as run:
         assert run.stdout is not None
         ports = []
         for line in run.stdout:
@@ -111,10 +101,7 @@ def test_nothing_is_left_on_other_machines_when_the_puppet_master_is_killed(
         run.send_signal(signal.SIGKILL)
 
     assert len(ports) == 3
-    deadline = time.monotonic() + 20
-    while any(map(is_open, ports)):
-        assert time.monotonic() < deadline, "a broker is left behind"
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(is_open, ports)), "the end of all brokers")
 
 
 def is_open(address: str) -> bool:
@@ -144,14 +131,11 @@ def test_a_machine_that_does_not_answer_as_it_should_is_reported(
     (tmp_path / "hosts.txt").write_text("nowhere\n")
     (tmp_path / "fails").write_text(f"#!/bin/sh\n{program}\n")
     (tmp_path / "fails").chmod(0o755)
-    result = subprocess.run(
+    result = finished(
         [
             *(*PLAIT, "run", str(tmp_path / "x.txt"), "--out", str(tmp_path / "out")),
             *("--hosts", str(tmp_path / "hosts.txt"), "--ssh", str(tmp_path / "fails")),
         ],
-        capture_output=True,
-        text=True,
-        timeout=60,
     )
 
     assert result.returncode == 3
@@ -195,7 +179,7 @@ def test_what_is_started_there_gets_its_words_as_they_are(
     host = SshHost(
         "alpha", "alpha", (ssh,), (sys.executable, "-c", "import sys; print(sys.argv[1:])")
     )
-    result = subprocess.run(host.command("broker", word), capture_output=True, text=True)
+    result = finished(host.command("broker", word))
 
     assert result.stdout == f"{['broker', word, '--allow-remote']}\n"
     assert not list(tmp_path.rglob("PWNED"))
@@ -255,17 +239,13 @@ def test_brokers_listen_where_their_urls_say_if_told_so(tmp_path: Path) -> None:
     text = SCENARIO.replace("On left\n", f"On left URL tcp://localhost:{port}/broker\n", 1)
     (tmp_path / "x.txt").write_text(text)
     command = [*PLAIT, "run", str(tmp_path / "x.txt"), "--watch", "--use-urls"]
-    result = subprocess.run(
-        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=60
-    )
+    result = finished([*command, "--out", str(tmp_path / "out")])
 
     assert result.returncode == 0, result.stderr
     assert f"joined at b1, listens on 127.0.0.1:{port}," in result.stdout
 
     (tmp_path / "x.txt").write_text(text.replace(f":{port}/", ":99999/"))
-    result = subprocess.run(
-        [*command, "--out", str(tmp_path / "no")], capture_output=True, text=True, timeout=60
-    )
+    result = finished([*command, "--out", str(tmp_path / "no")])
 
     assert result.returncode == 2
     assert "broker b2: found URL 'tcp://localhost:99999/broker', expected one like" in result.stderr

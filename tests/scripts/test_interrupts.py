@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from scripts.main import cli
-from tests.patience import PATIENCE_S, attempts
+from tests.patience import attempts
+from tests.processes import finished
 from tests.terminal import CTRL_C, ROOT, Open, Terminal, terminals
 
 pytestmark = pytest.mark.processes
@@ -162,12 +163,9 @@ main()
 
 @pytest.mark.parametrize("module", ["scripts.main", "click", "scripts.commands.check"])
 def test_while_something_is_imported(module: str) -> None:
-    result = subprocess.run(
+    result = finished(
         [sys.executable, "-c", INTERRUPTED_IMPORT],
         env=os.environ | {"INTERRUPTED": module, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
     )
 
     assert (result.returncode, result.stderr) == (INTERRUPTED, "plait: interrupted\n")
@@ -191,12 +189,9 @@ try:
 except KeyboardInterrupt:
     print("interrupted")
 """
-    result = subprocess.run(
+    result = finished(
         [sys.executable, "-c", program],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
     )
 
     assert (result.stdout, result.stderr) == ("interrupted\n", "")

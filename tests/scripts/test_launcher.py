@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -17,6 +16,8 @@ from scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happenin
 from scripts.launcher import BrokerPlan, launch
 from scripts.monitor import ask
 from scripts.run_directory import state_file
+from tests.patience import wait_until
+from tests.processes import started
 
 pytestmark = pytest.mark.processes
 
@@ -38,13 +39,6 @@ def is_alive(pid: int) -> bool:
 
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"
-        time.sleep(0.01)
 
 
 class Witness:
@@ -128,9 +122,9 @@ async def test_a_broker_is_frozen_and_goes_on_and_comes_back_at_its_address(
     ) as overlay:
         before, address = overlay.processes["b3"].pid, overlay.address_of("b3")
         overlay.freeze("b3")
-        wait_for(lambda: state_of(before) == "T", "the broker to stop")
+        wait_until(lambda: state_of(before) == "T", "the broker to stop")
         overlay.unfreeze("b3")
-        wait_for(lambda: state_of(before) != "T", "the broker to go on")
+        wait_until(lambda: state_of(before) != "T", "the broker to go on")
         overlay.crash("b3")
         await overlay.recover("b3")
 
@@ -207,17 +201,12 @@ trio.run(main)
 def test_nothing_outlives_a_launcher(
     tmp_path: Path, number: signal.Signals, is_one_frozen: bool
 ) -> None:
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER_PROGRAM, str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    with launcher:
+    command = [sys.executable, "-c", LAUNCHER_PROGRAM, tmp_path]
+    with started(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as launcher:
         assert launcher.stdout is not None
         pids = [int(word) for word in launcher.stdout.readline().split()]
         assert len(pids) == 2
         if is_one_frozen:
             os.kill(pids[1], signal.SIGSTOP)
         launcher.send_signal(number)
-        wait_for(lambda: not any(map(is_alive, pids)), "the brokers to end")
+        wait_until(lambda: not any(map(is_alive, pids)), "the brokers to end")

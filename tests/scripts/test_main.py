@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from click.testing import CliRunner, Result
 from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
 from scripts.interrupts import INTERRUPTED
 from scripts.main import COMMANDS, OUR_BUG, cli
+from tests.processes import finished
 
 
 def invoke(*arguments: str) -> Result:
@@ -51,7 +51,7 @@ def test_help_imports_no_command() -> None:
     program += (
         "print([name for name in sys.modules if name.startswith(('scripts.commands', 'trio'))])"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = finished([sys.executable, "-c", program])
 
     assert result.stdout.splitlines()[-1] == "[]"
 
@@ -71,12 +71,10 @@ def test_what_only_an_extra_brings_is_asked_for_in_one_sentence(
     (tmp_path / "history").mkdir()
     program = f"import sys; sys.modules[{missing!r}] = None; import scripts.main as m; m.main()"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    result = subprocess.run(
+    result = finished(
         [sys.executable, "-c", program, *arguments],
         cwd=tmp_path,
         env=environment,
-        capture_output=True,
-        text=True,
     )
 
     assert result.returncode == EnvironmentFailedError.exit_code
@@ -138,7 +136,7 @@ def test_a_bug_of_ours_shows_its_traceback_and_has_an_exit_code_of_its_own() -> 
         "sys.argv = ['plait', 'check']\n"
         "scripts.main.main()"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = finished([sys.executable, "-c", program])
 
     assert result.returncode == OUR_BUG
     assert "ZeroDivisionError" in result.stderr

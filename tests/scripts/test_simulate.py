@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ from broker.sim.runs import SimulatedRun, simulate
 from broker.sim.workloads import Workload
 from faulttol.guarantees import Violation
 from scripts.main import cli
+from tests.patience import PATIENCE_S, attempts
+from tests.processes import started
 
 VIOLATION = Violation("fifo", "simulated-2", "alice was given p:2 before p:1", ("alice:3",))
 
@@ -115,15 +116,15 @@ def test_bad_usage(arguments: list[str], words: str) -> None:
 @pytest.mark.processes
 def test_who_is_killed_leaves_no_workers_behind() -> None:
     command = [sys.executable, "-m", "scripts.main", "simulate", "--seeds", "0:1000000"]
-    sweep = psutil.Popen([*command, "--jobs", "2"], stdout=subprocess.DEVNULL)
-    workers: list[psutil.Process] = []
-    while len(workers) < 2:
-        workers = [w for w in sweep.children() if "spawn_main" in " ".join(w.cmdline())]
-        time.sleep(0.05)
-    sweep.kill()
-    sweep.wait()
+    with started([*command, "--jobs", 2], stdout=subprocess.DEVNULL) as sweep:
+        workers: list[psutil.Process] = []
+        for _ in attempts("two workers"):
+            children = psutil.Process(sweep.pid).children()
+            workers = [w for w in children if "spawn_main" in " ".join(w.cmdline())]
+            if len(workers) == 2:
+                break
 
-    _, alive = psutil.wait_procs(workers, timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=PATIENCE_S)
     assert alive == []
 
 

@@ -1,7 +1,6 @@
 """Random runs keep every guarantee; and broken nodes are found out by the same runs."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from broker.publications import Publications
 from broker.sim.runs import SimulatedRun, simulate
 from broker.sim.workloads import Workload
 from faulttol.history import read_run
+from tests.processes import finished
 
 A_FEW_SEEDS = range(150)
 ROOT = Path(__file__).parents[2]
@@ -226,10 +226,9 @@ def test_a_seed_repeats_exactly_in_another_process() -> None:
         "print([run.trace for run in runs])"
     )
     traces = {
-        subprocess.run(
+        finished(
             [sys.executable, "-c", program],
             env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
             check=True,
         ).stdout
         for seed in "123"
