@@ -81,6 +81,7 @@ from broker.messages import (
 )
 from broker.outbox import Outbox
 from broker.ticks import Ticks, tick_at
+from broker.window import Window
 from faulttol import neighbourhood
 from faulttol.merging import Key
 from faulttol.neighbourhood import Life, TopologyLink
@@ -194,6 +195,8 @@ class ClientCore:
         """Whether a broker has once not known this client that had joined the overlay."""
         self._has_joined = False
         self._sent: LeafStream[Publish] = LeafStream()
+        self.window = Window(limits)
+        """What whoever publishes has to look at before; the core takes whatever it is given."""
         self._published_at: dict[int, float] = {}
         """For each that is kept in that stream."""
         self._received: LeafStream[Publish] = LeafStream()
@@ -223,11 +226,6 @@ class ClientCore:
         self._tick_at = now + self.limits.heartbeat_interval_s
         self._dial()
         self._arm_timer()
-
-    @property
-    def room(self) -> int:
-        """How many publications may be handed over before some have to be confirmed."""
-        return self.limits.publish_window - self.unconfirmed
 
     @property
     def unconfirmed(self) -> int:
@@ -274,6 +272,7 @@ class ClientCore:
             body,
         )
         self._sent.append(publication)
+        self.window.add(len(body), now)
         self._published_at[seq] = now
         if self._recording:
             self._record(
@@ -903,7 +902,9 @@ class ClientCore:
     def _on_progress(self, received: int, sent: int) -> None:
         """The broker counts what is stable: of what it received from here, and sent here."""
         last = None
-        for publication in self._sent.stable_up_to(received):
+        confirmed = self._sent.stable_up_to(received)
+        self.window.confirm(len(confirmed))
+        for publication in confirmed:
             last = publication.seq
             del self._published_at[last]
             self._lately_stable.append((self.node, self.incarnation, last))

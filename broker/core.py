@@ -197,6 +197,8 @@ class BrokerCore:
         self._redial_at: float | None = None
         self._redial_pause = self.limits.redial_first_s
         self._drain_until: float | None = None
+        self._isolate_at: float | None = None
+        """When it goes on to isolate clients, if there are more than one step can bear."""
         self._ticked_at = 0.0
         self._moves = -1
         """How often it has changed its place in the tree."""
@@ -858,7 +860,7 @@ class BrokerCore:
             homeless_since=self.now - hello.absent_ms / 1000 if hello.absent_ms else None,
             published=hello.published,
         )
-        self.neighbours.below[hello.node] = newcomer
+        self.neighbours.put(newcomer)
         self._attach(link, newcomer)
         self._welcome(link.link, resumed=False, received=0)
 
@@ -1218,7 +1220,7 @@ class BrokerCore:
     def _remove(self, neighbour: Below, operation: OperationId) -> None:
         """Take a neighbour out of the tree, with all that lies behind it."""
         neighbour.link = None
-        del self.neighbours.below[neighbour.node]
+        self.neighbours.take_out(neighbour)
         self.neighbours.version += 1
         self.interests.forget(neighbour, self.now)
         self.requests.forget(neighbour, self.now)
@@ -1366,7 +1368,7 @@ class BrokerCore:
             self.stop_looking()
             self._become_top()
         else:
-            del self.neighbours.below[neighbour.node]
+            self.neighbours.take_out(neighbour)
         self.neighbours.version += 1
 
     def note_standby(self, child: Below) -> None:
@@ -1379,7 +1381,7 @@ class BrokerCore:
         """Another child has taken this one over, with which nothing is under way any more."""
         link = child.link
         child.link = None
-        del self.neighbours.below[child.node]
+        self.neighbours.take_out(child)
         self.neighbours.version += 1
         self.publications.forget(child)
         if link is not None:
@@ -1409,7 +1411,7 @@ class BrokerCore:
         """An orphan becomes a child, or a client."""
         assert orphan.link is not None
         orphan.has_joined = True
-        self.neighbours.below[orphan.node] = orphan
+        self.neighbours.put(orphan)
         self._attach(self._links[orphan.link], orphan)
         self._tell_top(orphan)
 
@@ -1436,6 +1438,8 @@ class BrokerCore:
             assert self._join is not None
             self.outbox.add(OpenLink(self._join))
         self.reforming.on_timer()
+        if self._isolate_at is not None and self.now >= self._isolate_at:
+            self._isolate_clients()
         if self._tick_at is not None and self.now >= self._tick_at:
             self._tick_at = self.now + self.limits.heartbeat_interval_s
             self._on_tick()
@@ -1464,14 +1468,7 @@ class BrokerCore:
         )
         if alive:
             self.outbox.add(SendMessage(alive, Heartbeat()))
-        for neighbour in list(self.neighbours.below.values()):
-            if self.moving.is_asking:
-                break  # what is said of those who take part has to stay true
-            if is_client(neighbour) or not neighbour.has_joined:
-                reason_to_isolate = self._reason_to_isolate(neighbour)
-                if reason_to_isolate is not None:
-                    self._clients_isolated += 1
-                    self.drop(neighbour, reason_to_isolate)
+        self._isolate_clients()
 
     def _open_links(self) -> Iterator[_Link]:
         """Every connection that is still open when its turn comes, as one may end with another."""
@@ -1525,22 +1522,38 @@ class BrokerCore:
         else:
             self._close(link, GoodbyeCode.TIMEOUT, reason)
 
+    def _isolate_clients(self) -> None:
+        """Drop who harms others; of many at once only some, and the others in a moment."""
+        self._isolate_at = None
+        count = skipped = 0
+        for neighbour in list(self.neighbours.below.values()):
+            if self.moving.is_asking:
+                break  # what is said of those who take part has to stay true
+            if neighbour.has_joined and not is_client(neighbour):
+                continue
+            reason = self._reason_to_isolate(neighbour)
+            if reason is None:
+                continue
+            if count >= self.limits.isolated_at_once or skipped >= self.limits.skipped_at_once:
+                self._isolate_at = self.now + self.limits.isolation_pause_s
+                break
+            count += 1
+            skipped += len(neighbour.sent.unconfirmed)
+            self.drop(neighbour, reason)
+        self._clients_isolated += count
+
     def _reason_to_isolate(self, client: Below) -> str | None:
         limits = self.limits
+        confirmed = client.sent.confirmed_count
         unconfirmed = len(client.sent.unconfirmed)
+        lag = client.lag.look(confirmed + unconfirmed, confirmed, self.now)
         if unconfirmed > limits.unconfirmed_publications_max:
             return f"{unconfirmed} publications unconfirmed"
         if client.absent_since is not None:
             absent = self.now - client.absent_since
             return f"absent for {absent:.1f} s" if absent > limits.resume_timeout_s else None
-        confirmed = client.sent.confirmed_count
-        if not unconfirmed or confirmed != client.confirmed_before:
-            client.confirmed_before = confirmed
-            client.stalled_since = None
-        elif client.stalled_since is None:
-            client.stalled_since = self.now
-        elif self.now - client.stalled_since > limits.stall_timeout_s:
-            return f"{unconfirmed} publications, none confirmed for {limits.stall_timeout_s:g} s"
+        if lag >= limits.stall_timeout_s:
+            return f"{unconfirmed} publications unconfirmed, the first for {lag:.1f} s"
         return None
 
     def _arm_timer(self) -> None:
@@ -1550,6 +1563,7 @@ class BrokerCore:
                 self._tick_at,
                 self._redial_at,
                 self._drain_until,
+                self._isolate_at,
                 self.reforming.wake_at,
                 self.moving.wake_at,
             )

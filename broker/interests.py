@@ -448,12 +448,18 @@ class Interests:
 
     def forget(self, gone: Neighbour, now: float) -> None:
         """Take out everything that lies behind a neighbour that is gone."""
-        for subscription in [e for e in self.subscriptions if e.hop == gone.hop]:
+        subscriptions: Iterable[Subscription] = self.subscriptions
+        advertisements: Iterable[Advertisement] = self.advertisements
+        if is_client(gone):  # of whom there may be thousands to go at once
+            subscriptions = self.subscriptions.of_client(gone.node)
+            advertisements = self.advertisements.of_client(gone.node)
+        else:
+            for hops in self._forwarded.values():
+                hops.pop(gone.hop, None)
+        for subscription in [e for e in subscriptions if e.hop == gone.hop]:
             self._withdraw_subscription(self._requests.new_operation(), subscription, None, now)
-        for advertisement in [e for e in self.advertisements if e.hop == gone.hop]:
+        for advertisement in [e for e in advertisements if e.hop == gone.hop]:
             self._withdraw_advertisement(self._requests.new_operation(), advertisement, None, now)
-        for hops in self._forwarded.values():
-            hops.pop(gone.hop, None)
 
     def as_of_now(self, hop: NodeId, request: Operation) -> Operation | None:
         """What of a request is to be sent again to a neighbour.

@@ -68,7 +68,9 @@ class Limits:
     subscriptions_per_client_max: int = 100_000
     advertisements_per_client_max: int = 10_000
     unconfirmed_publications_max: int = 20_000
-    """Publications sent to one client and not yet confirmed by it; one more isolates the client."""
+    """Publications sent to one client and not yet confirmed by it; one more isolates the client.
+    It is more than `publish_window_max`: that a client is slow, its lag tells before one publisher
+    alone has to wait for it."""
     send_buffer_bytes_max: int = 64 << 20
     """Bytes waiting for one link's socket; a client beyond it is isolated."""
     send_buffer_bytes_high: int = 4 << 20
@@ -86,9 +88,22 @@ class Limits:
     """Subscriptions of which a broker remembers when they were confirmed, and withdrawn; no more
     are while anything that they got is not stable."""
     publish_window: int = 4096
-    """Publications of one client that may be unconfirmed before `publish` waits."""
+    """Publications of one client that may be unconfirmed before `publish` slows down to
+    `publish_rate_min`: far more than are on their way while all subscribers keep up."""
     publish_window_bytes: int = 16 << 20
-    """And their bodies: all of it may have to be sent again at once, into one send buffer."""
+    """And their bodies, before it slows down to `publish_bytes_rate_min`."""
+    publish_rate_min: int = 1000
+    """Publications a second that a client may hand over however slow others' subscribers are."""
+    publish_bytes_rate_min: int = 2 << 20
+    """And bytes of their bodies a second."""
+    publish_window_max: int = 16_384
+    """Unconfirmed ones at which `publish` waits all the same: the window, and what is handed over
+    at the lowest rate until a subscriber that is `stall_timeout_s` behind has been isolated."""
+    publish_window_bytes_max: int = 40 << 20
+    """And their bodies, likewise: all of it may have to be sent again at once, into one send
+    buffer."""
+    publish_burst: int = 64
+    """Publications that may make up for a pause of the publisher, at the lowest rate."""
     delivery_buffer_max: int = 1024
     """Deliveries an application has not taken yet before its client stops reading."""
 
@@ -106,7 +121,14 @@ class Limits:
     heartbeats, for machines that swap. (A broker that is killed is noticed at once.) Both are the
     overlay's: who joins takes those of its join point."""
     stall_timeout_s: float = 10.0
-    """A client that confirms nothing of what it was sent for so long is isolated."""
+    """A client that has not confirmed for so long what it was sent is isolated."""
+    isolated_at_once: int = 100
+    """Clients isolated in one step, and"""
+    skipped_at_once: int = 4000
+    """publications given up with them, or it ends with the client that brings it beyond that: what
+    thousands leave behind that vanish together would hold up everybody else."""
+    isolation_pause_s: float = 0.02
+    """Until it is the turn of the next ones."""
     redial_first_s: float = 0.05
     """The first pause before dialling again; it doubles every time."""
     redial_last_s: float = 1.0

@@ -603,7 +603,7 @@ class Moving:
             is_standby=link.standby > 0,
         )
         child.received.stable_count, child.sent.stable_count = header.received, header.sent
-        core.neighbours.below[child.node] = child
+        core.neighbours.put(child)
         self._expected[child.node] = (header, core.now)
         here = next(core.neighbours.clock)
         asked, known = (

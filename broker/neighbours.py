@@ -16,7 +16,7 @@ from broker.messages import Flag, NodeKind, Notice, Publish
 from broker.roles import FORBIDDEN_FROM_ABOVE, FORBIDDEN_FROM_BELOW, FORBIDDEN_TO_CLIENTS
 from broker.ticks import Clock
 from faulttol.merging import Key
-from faulttol.stability import StreamAbove, StreamBelow, Unstable
+from faulttol.stability import Lag, StreamAbove, StreamBelow, Unstable
 from routing.conflicts import Conflicts
 from routing.ids import NodeId
 
@@ -84,9 +84,8 @@ class Below(_Neighbour):
     published: int = 0
     """The last publication that a client had handed over, to whomever, when it greeted last: those
     up to there may come again."""
-    confirmed_before: int = 0
-    """What it had confirmed when it was last looked at, for the detection of stalls."""
-    stalled_since: float | None = None
+    lag: Lag = attrs.field(factory=Lag)
+    """How far it is behind with what it was sent."""
     forbidden_flags: int = attrs.field(init=False)
     """What its publications must not carry."""
 
@@ -251,11 +250,28 @@ class Neighbours:
     def __init__(self) -> None:
         """Begin alone."""
         self.parent: Above | None = None
-        self.below: dict[NodeId, Below] = {}
+        self._below: dict[NodeId, Below] = {}
+        self.below: Mapping[NodeId, Below] = MappingProxyType(self._below)
+        """All below, by name; of thousands of clients only a few questions have to look at each."""
+        self._children: dict[NodeId, Below] = {}
+        """The brokers among them."""
         self.clock = Clock()
         """Ticks when anything is installed or settled, so that it can be told what came first."""
         self.version = 0
         """Goes up whenever routes may have changed: with tables, neighbours and connections."""
+
+    def put(self, neighbour: Below) -> None:
+        """Let somebody stand below, in the place of whoever had that name."""
+        self._below[neighbour.node] = neighbour
+        if neighbour.kind is NodeKind.BROKER:
+            self._children[neighbour.node] = neighbour
+        else:
+            self._children.pop(neighbour.node, None)
+
+    def take_out(self, neighbour: Below) -> None:
+        """Somebody does not stand below any more."""
+        del self._below[neighbour.node]
+        self._children.pop(neighbour.node, None)
 
     def get(self, hop: NodeId) -> Neighbour | None:
         """The neighbour in this direction."""
@@ -276,19 +292,22 @@ class Neighbours:
 
     def others(self, source: Neighbour | None) -> list[Neighbour]:
         """Every neighbour that has joined, but for one."""
-        others: list[Neighbour] = []
-        if self.parent is not None and self.parent is not source:
-            others.append(self.parent)
-        others.extend(n for n in self.below.values() if n.has_joined and n is not source)
-        return others
+        return self._joined(self._below, source)
 
     def other_brokers(self, source: Neighbour | None) -> list[Neighbour]:
         """The same without clients."""
-        return [neighbour for neighbour in self.others(source) if not is_client(neighbour)]
+        return self._joined(self._children, source)
+
+    def _joined(self, below: Mapping[NodeId, Below], source: Neighbour | None) -> list[Neighbour]:
+        others: list[Neighbour] = []
+        if self.parent is not None and self.parent is not source:
+            others.append(self.parent)
+        others.extend(n for n in below.values() if n.has_joined and n is not source)
+        return others
 
     def children(self) -> list[Below]:
         """The brokers below."""
-        return [n for n in self.below.values() if n.kind is NodeKind.BROKER]
+        return list(self._children.values())
 
     def clients(self) -> list[Below]:
         """The clients."""

@@ -133,7 +133,9 @@ class Neighbourhood:
         if link is None:
             return
         self._cut(link)
-        self._forget_beyond(len(self._adjacent))
+        if link.kind == "broker" or child in self._adjacent:
+            # Behind a client there is nobody: thousands may go at once, and cost nothing each.
+            self._forget_beyond(len(self._adjacent))
 
     def _cut(self, link: TopologyLink) -> None:
         del self._link_of_child[link.child]

@@ -29,6 +29,8 @@ class Pending(Generic[Request]):
     missing: dict[NodeId, Request]
     """What was sent to whom and is not confirmed yet."""
     since: float
+    involved: dict[NodeId, None] = attrs.field(factory=dict)
+    """Whoever has ever asked for it or been asked, as far as they are noted under their names."""
 
 
 class Operations(Generic[Request]):
@@ -37,6 +39,8 @@ class Operations(Generic[Request]):
     def __init__(self) -> None:
         """Begin with none."""
         self._pending: dict[OperationId, Pending[Request]] = {}
+        self._involving: dict[NodeId, dict[OperationId, None]] = {}
+        """In which of them a neighbour has a part, or had: who goes is looked up, not searched."""
 
     def __len__(self) -> int:
         """How many are under way."""
@@ -71,19 +75,36 @@ class Operations(Generic[Request]):
                 pending.missing.pop(source, None)
                 pending.source = source
             if not pending.missing:
-                del self._pending[operation]
+                self._end(pending)
                 return None
         elif missing:
             pending = Pending(operation=operation, source=source, missing=missing, since=now)
             self._pending[operation] = pending
+        else:
+            return None
+        self._involve(pending, [*missing, *([] if source is None else [source])])
         return pending
+
+    def _involve(self, pending: Pending[Request], neighbours: Iterable[NodeId]) -> None:
+        for neighbour in neighbours:
+            pending.involved[neighbour] = None
+            self._involving.setdefault(neighbour, {})[pending.operation] = None
+
+    def _end(self, pending: Pending[Request]) -> None:
+        del self._pending[pending.operation]
+        for neighbour in pending.involved:
+            involving = self._involving[neighbour]
+            del involving[pending.operation]
+            if not involving:
+                del self._involving[neighbour]
 
     def confirm(self, operation: OperationId, neighbour: NodeId) -> Pending[Request] | None:
         """A neighbour has confirmed; returns the operation if that was the last one missing."""
         pending = self._pending.get(operation)
         if pending is None or pending.missing.pop(neighbour, None) is None or pending.missing:
             return None
-        return self._pending.pop(operation)
+        self._end(pending)
+        return pending
 
     def asked_of(self, operation: OperationId, neighbour: NodeId) -> Request | None:
         """What was sent to a neighbour and not confirmed by it, of one operation."""
@@ -108,7 +129,9 @@ class Operations(Generic[Request]):
         for pending in self._pending.values():
             request = pending.missing.get(neighbour)
             if request is not None:
-                pending.missing |= dict.fromkeys(targets(request), request)
+                others = dict.fromkeys(targets(request), request)
+                pending.missing |= others
+                self._involve(pending, others)
 
     def wait_for(self, neighbour: NodeId, operations: Iterable[OperationId]) -> None:
         """Wait for one more, wherever any of these is under way; it is asked as the others are."""
@@ -116,6 +139,7 @@ class Operations(Generic[Request]):
             pending = self._pending.get(operation)
             if pending is not None:
                 pending.missing.setdefault(neighbour, next(iter(pending.missing.values())))
+                self._involve(pending, [neighbour])
 
     def redirect(
         self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]
@@ -132,6 +156,7 @@ class Operations(Generic[Request]):
                     if target == pending.source:
                         continue  # it sees to that by itself
                     pending.missing[target] = request
+                    self._involve(pending, [target])
                     to_send.append((target, request))
         return to_send, self.forget(neighbour)
 
@@ -150,11 +175,10 @@ class Operations(Generic[Request]):
 
     def forget(self, neighbour: NodeId) -> list[Pending[Request]]:
         """A neighbour is gone for good; returns what was waiting for it alone."""
-        for pending in self._pending.values():
+        concerned = list(self._involving.get(neighbour, ()))
+        for operation in concerned:
+            pending = self._pending[operation]
             if pending.source == neighbour:
                 pending.source = None
-        return [
-            done
-            for operation in [o for o, p in self._pending.items() if neighbour in p.missing]
-            if (done := self.confirm(operation, neighbour)) is not None
-        ]
+        confirmed = [self.confirm(operation, neighbour) for operation in concerned]
+        return [pending for pending in confirmed if pending is not None]

@@ -18,6 +18,7 @@ The same counters bring a broken connection back without loss or duplicates: eac
 it has received, and the other sends the rest again.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -135,6 +136,30 @@ class StreamAbove(_Stream[Entry]):
         for entry in entries:
             entry.stable = True
         return entries
+
+
+class Lag:
+    """For how long the first publication of a stream that is not confirmed has been on its way.
+
+    Nothing is done per publication: whoever looks every now and then, finds out between which two
+    looks each was sent. A confirmation now and then does not help who falls behind all the same.
+    """
+
+    __slots__ = ("_looks",)
+
+    def __init__(self) -> None:
+        """Begin with nothing on its way."""
+        self._looks: deque[tuple[int, float]] = deque()
+        """How many had been sent, and when that was seen first; not what is confirmed."""
+
+    def look(self, sent: int, confirmed: int, now: float) -> float:
+        """Take note of how many have been sent and confirmed; returns the lag, in seconds."""
+        looks = self._looks
+        while looks and (looks[0][0] <= confirmed or looks[-1][0] > sent):
+            looks.popleft()
+        if sent > (looks[-1][0] if looks else confirmed):
+            looks.append((sent, now))
+        return now - looks[0][1] if looks else 0.0
 
 
 class LeafStream(Generic[Item]):

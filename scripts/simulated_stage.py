@@ -212,7 +212,7 @@ class SimulatedStage:
         if puppet.is_gone:
             self._streams -= 1
             return
-        if not puppet.may_act or puppet.core.room <= 0:
+        if not (puppet.may_act and puppet.core.window.lets_in(self._world.now)):
             self._blocked += 1
             pause = max(interval_s, SETTLE_TICK_S)
             self._world.after(pause, self._publish_next, publisher, contents, interval_s, 1)

@@ -21,7 +21,6 @@ import contextlib
 import heapq
 import secrets
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
@@ -163,9 +162,7 @@ class Client:
         self._operations: dict[OperationId, _Outcome] = {}
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._has_room = True
-        self._body_sizes: deque[int] = deque()
-        """Of the publications that are not confirmed."""
-        self._body_bytes = 0
+        """Whether the window has, as it was last seen: asked for every publication."""
         self._room_made = trio.Event()
         self._credit = 0
         """Publications to hand over before the next checkpoint."""
@@ -220,6 +217,9 @@ class Client:
     ) -> "Receipt":
         """Publish; waits for nothing but room in the window of unconfirmed publications.
 
+        A subscriber that confirms nothing does not fill it for good: beyond it, publishing goes on
+        at a lowest rate, see `broker/window.py`.
+
         With `confirm`, it also waits until everybody who is owed the publication has it. Not
         `ordered`, a publication neither waits for others nor makes others wait.
 
@@ -246,18 +246,17 @@ class Client:
         """
         if self._stop_reason is not None:
             raise ClosedError(self._stop_reason)
-        if not self._has_room:
+        driver = self._driver
+        now = driver.now()
+        if not self._has_room and now < self._core.window.opens_at:
             raise trio.WouldBlock
         if type(body) is not bytes:
             raise TypeError(f"body: found {type(body).__name__}, expected bytes")
         if len(body) > self._body_bytes_max:
             raise ContentError(f"body of {len(body)} bytes, at most {self._body_bytes_max} allowed")
-        driver = self._driver
-        seq = self._core.publish(driver.now(), content, body, ordered=ordered, urgent=urgent)
+        seq = self._core.publish(now, content, body, ordered=ordered, urgent=urgent)
         self._last_seq = seq
-        self._body_sizes.append(len(body))
-        self._body_bytes += len(body)
-        self._measure_room()
+        self._has_room = self._core.window.has_room
         driver.carry_out(self._core.take_effects())
         if driver.unflushed_bytes > WRITE_BYTES:
             driver.flush()
@@ -467,10 +466,8 @@ class Client:
                 subscription.put(delivery)
 
     def _on_report_confirmed(self, effect: ReportConfirmed) -> None:
-        for _ in range(effect.seq - self._confirmed_seq):
-            self._body_bytes -= self._body_sizes.popleft()
         self._confirmed_seq = effect.seq
-        self._measure_room()
+        self._has_room = self._core.window.has_room
         self._room_made.set()
         while self._awaited and self._awaited[0] <= effect.seq:
             self._settled.pop(heapq.heappop(self._awaited)).set()
@@ -532,15 +529,13 @@ class Client:
         self._credit = PUBLISHED_PER_CHECKPOINT
         await trio.lowlevel.checkpoint()
         while not self._has_room and self._stop_reason is None:
+            opens_at = self._core.window.opens_at
+            if self._driver.now() >= opens_at:
+                break
             if self._room_made.is_set():
                 self._room_made = trio.Event()
-            await self._room_made.wait()
-
-    def _measure_room(self) -> None:
-        self._has_room = (
-            len(self._body_sizes) < self._limits.publish_window
-            and self._body_bytes < self._limits.publish_window_bytes
-        )
+            with trio.move_on_at(opens_at):
+                await self._room_made.wait()
 
     async def _wait_settled(self, seq: int) -> None:
         """Wait until it is known what has become of a publication and of all before it."""

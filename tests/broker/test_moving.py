@@ -144,7 +144,7 @@ def test_a_greeting_that_was_left_behind_is_not_the_child_that_is_moved() -> Non
     """It had asked the taker as well where to join, and had joined before that answered."""
     scene = Scene()
     greeting = Below(node=NodeId("c"), incarnation=1, link=None, kind=NodeKind.BROKER, address="c")
-    scene.overlay.broker("t").neighbours.below[greeting.node] = greeting
+    scene.overlay.broker("t").neighbours.put(greeting)
     assert scene.begin()
     scene.overlay.settle()
 

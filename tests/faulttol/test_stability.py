@@ -4,6 +4,7 @@ import pytest
 
 from faulttol.stability import (
     CountError,
+    Lag,
     LeafStream,
     StreamAbove,
     StreamBelow,
@@ -93,3 +94,22 @@ def test_only_what_was_not_received_is_sent_again() -> None:
     assert unreceived(stream, 1) == entries[1:]
     with pytest.raises(CountError):
         unreceived(stream, 4)
+
+
+def test_a_lag_is_the_age_of_the_first_that_is_not_confirmed() -> None:
+    lag = Lag()
+    assert lag.look(sent=0, confirmed=0, now=1.0) == 0.0
+    assert lag.look(sent=3, confirmed=0, now=2.0) == 0.0
+    assert lag.look(sent=5, confirmed=2, now=3.0) == 1.0
+    assert lag.look(sent=5, confirmed=3, now=4.0) == 1.0
+    assert lag.look(sent=9, confirmed=4, now=6.0) == 3.0
+    assert lag.look(sent=9, confirmed=9, now=7.0) == 0.0
+    assert lag.look(sent=9, confirmed=9, now=9.0) == 0.0
+
+
+def test_a_lag_forgets_streams_that_begin_anew() -> None:
+    lag = Lag()
+    lag.look(sent=5, confirmed=0, now=0.0)
+
+    assert lag.look(sent=2, confirmed=0, now=9.0) == 0.0
+    assert lag.look(sent=2, confirmed=0, now=10.0) == 1.0

@@ -100,7 +100,8 @@ async def test_confirmations_can_be_awaited_in_any_order_and_by_many(overlay: Ov
 
 async def test_publishing_waits_for_room_in_the_window(overlay: Overlay) -> None:
     address = await overlay.broker("b1")
-    async with connect(address, limits=Limits(publish_window=8)) as alice, connect(address) as bob:
+    limits = Limits(publish_window=8, publish_window_max=8)
+    async with connect(address, limits=limits) as alice, connect(address) as bob:
         subscription = await publisher_and_subscriber(alice, bob)
         for n in range(8):
             alice.publish_nowait({"n": n})
@@ -117,7 +118,7 @@ async def test_publishing_waits_for_room_in_the_window(overlay: Overlay) -> None
 
 async def test_the_window_counts_the_bytes_of_bodies_too(overlay: Overlay) -> None:
     address = await overlay.broker("b1")
-    limits = Limits(publish_window_bytes=1000)
+    limits = Limits(publish_window_bytes=1000, publish_window_bytes_max=1000)
     async with connect(address, limits=limits) as alice, connect(address) as bob:
         subscription = await publisher_and_subscriber(alice, bob)
         for n in range(4):
