@@ -14,7 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from routing.expressions import (
     MIRRORED,
@@ -36,6 +36,9 @@ from routing.expressions import (
     Or,
     Pattern,
     Wildcard,
+    core_of,
+    run_length,
+    runs_of,
 )
 from routing.limits import CACHED_EVALUATORS_MAX
 from routing.values import KIND_OF_TYPE, NUMBER_TYPES, Content, Kind, Value
@@ -130,7 +133,7 @@ class _Writer:
                 return f"{variable}.endswith({self._bound(text)})"
             case (Wildcard.ANY_TEXT, str(text), Wildcard.ANY_TEXT):
                 return f"({self._bound(text)} in {variable})"
-        return f"({self._bound(_regular_expression(pattern).fullmatch)}({variable}) is not None)"
+        return f"{self._bound(_like(pattern))}({variable})"
 
     def _value(self, operand: Operand) -> str:
         match operand:
@@ -148,23 +151,66 @@ class _Writer:
         return f"c{len(self.constants) - 1}"
 
 
-def _regular_expression(pattern: Pattern) -> re.Pattern[str]:
-    """Translate a LIKE pattern so that no text can make the search backtrack.
+_Find: TypeAlias = Callable[[str, int, int], int]
+"""Where the first fit of a part of a pattern ends, in a text between two places; -1 if nowhere."""
 
-    Between two `%` the leftmost fit is as good as any other: an atomic group, never given back.
+
+def _like(pattern: Pattern) -> Callable[[str], bool]:
+    """Make a function that says whether a text fits a LIKE pattern with several wildcards.
+
+    Between two `%` the first fit is as good as any other, and is never given back. So each part is
+    looked for once, in what is left of the text.
     """
-    runs = [""]
-    for piece in pattern:
-        if piece is Wildcard.ANY_TEXT:
-            runs.append("")
-        else:
-            runs[-1] += "." if piece is Wildcard.ANY_CHARACTER else re.escape(piece)
-    first, *others = runs
+    runs = runs_of(pattern)
+    first, *others = map(_regular_expression, runs)
     if not others:
-        return re.compile(first, re.DOTALL)
-    *middle, last = others
-    groups = "".join(f"(?>.*?{run})" for run in middle)
-    return re.compile(f"{first}{groups}.*{last}", re.DOTALL)
+        return lambda text: first.fullmatch(text) is not None
+    last, begins_at, ends_before = others[-1], run_length(runs[0]), run_length(runs[-1])
+    finds = [_find(run) for run in runs[1:-1]]
+
+    def fits(text: str) -> bool:
+        at, end = begins_at, len(text) - ends_before
+        if at > end or first.match(text) is None or last.match(text, end) is None:
+            return False
+        for find in finds:
+            at = find(text, at, end)
+            if at < 0:
+                return False
+        return True
+
+    return fits
+
+
+def _find(run: Pattern) -> _Find:
+    """Look for what is between two `%`; what any character fits at its ends is only counted."""
+    before, core, after = core_of(run)
+    if not core:
+
+        def find_any(_: str, at: int, end: int) -> int:
+            return at + before if at + before <= end else -1
+
+        return find_any
+    if len(core) == 1:
+        wanted = str(core[0])
+
+        def find_text(text: str, at: int, end: int) -> int:
+            found = text.find(wanted, at + before, max(0, end - after))
+            return found if found < 0 else found + len(wanted) + after
+
+        return find_text
+    search = _regular_expression(core).search
+
+    def find_fit(text: str, at: int, end: int) -> int:
+        found = search(text, at + before, end - after)
+        return -1 if found is None else found.end() + after
+
+    return find_fit
+
+
+def _regular_expression(run: Pattern) -> re.Pattern[str]:
+    """Translate what has no `%` in it."""
+    written = ("." if piece is Wildcard.ANY_CHARACTER else re.escape(str(piece)) for piece in run)
+    return re.compile("".join(written), re.DOTALL)
 
 
 def _comparing(operate: Callable[[Any, Any], bool], *, orders: bool) -> Callable[..., bool]:

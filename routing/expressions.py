@@ -183,6 +183,30 @@ def pattern_of(symbols: Iterable[str | Wildcard]) -> Pattern:
     return tuple(pieces)
 
 
+def runs_of(pattern: Pattern) -> list[Pattern]:
+    """What stands before, between and behind the `%` of a pattern."""
+    runs: list[list[str | Wildcard]] = [[]]
+    for piece in pattern:
+        if piece is Wildcard.ANY_TEXT:
+            runs.append([])
+        else:
+            runs[-1].append(piece)
+    return [tuple(run) for run in runs]
+
+
+def run_length(run: Pattern) -> int:
+    """How many characters fit a pattern without `%`."""
+    return sum(len(piece) if isinstance(piece, str) else 1 for piece in run)
+
+
+def core_of(run: Pattern) -> tuple[int, Pattern, int]:
+    """A pattern without `%`, cut into the `_` at its beginning, the rest, and those at its end."""
+    places = [place for place, piece in enumerate(run) if isinstance(piece, str)]
+    if not places:
+        return len(run), (), 0
+    return places[0], run[places[0] : places[-1] + 1], len(run) - 1 - places[-1]
+
+
 @lru_cache(CACHED_ATTRIBUTES_MAX)
 def shared_attribute(name: str) -> Attribute:
     """Make an attribute, one for all filters that mention it."""

@@ -1,9 +1,10 @@
 """From text to filter: the two languages, and topics.
 
 The languages are described where they are read: `sql_grammar` and `padres_grammar`. Everything is
-bounded by `limits`: the text's length, the depth of nesting and the number of nodes.
+bounded by `limits`: the text's length, the depth of nesting, the number of nodes and the patterns.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from routing.errors import FilterSyntaxError
@@ -21,11 +22,21 @@ from routing.expressions import (
     Negative,
     Not,
     Or,
+    Pattern,
     Wildcard,
+    core_of,
+    run_length,
+    runs_of,
     shared_attribute,
 )
 from routing.filters import Filter
-from routing.limits import CACHED_FILTERS_MAX, FILTER_NODES_MAX, FILTER_TEXT_CHARACTERS_MAX
+from routing.limits import (
+    CACHED_FILTERS_MAX,
+    FILTER_NODES_MAX,
+    FILTER_TEXT_CHARACTERS_MAX,
+    LIKE_MIXED_CHARACTERS_MAX,
+    LIKE_WILDCARDS_MAX,
+)
 from routing.padres_grammar import read_padres
 from routing.parsing import check_text
 from routing.sql_grammar import read_sql
@@ -78,7 +89,46 @@ def _filter(text: str, condition: Condition) -> Filter:
         raise FilterSyntaxError(
             text, len(text), expected=f"at most {FILTER_NODES_MAX} nodes", found=f"{nodes}"
         )
+    patterns = list(_patterns(condition))
+    wildcards = max(map(_wildcards, patterns), default=0)
+    if wildcards > LIKE_WILDCARDS_MAX:
+        raise FilterSyntaxError(
+            text,
+            len(text),
+            expected=f"patterns with at most {LIKE_WILDCARDS_MAX} wildcards each",
+            found=f"one with {wildcards}",
+        )
+    if (mixed := sum(map(_mixed_characters, patterns))) > LIKE_MIXED_CHARACTERS_MAX:
+        raise FilterSyntaxError(
+            text,
+            len(text),
+            expected=f"patterns with at most {LIKE_MIXED_CHARACTERS_MAX} characters in all between "
+            "two % where _ and text take turns",
+            found=f"{mixed}",
+        )
     return filter_
+
+
+def _patterns(condition: Condition) -> Iterator[Pattern]:
+    match condition:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _patterns(part)
+        case Not(part):
+            yield from _patterns(part)
+        case Like(_, pattern):
+            yield pattern
+
+
+def _wildcards(pattern: Pattern) -> int:
+    return sum(isinstance(piece, Wildcard) for piece in pattern)
+
+
+def _mixed_characters(pattern: Pattern) -> int:
+    """How many characters are compared at every place of a text, at worst."""
+    return sum(
+        run_length(core) for run in runs_of(pattern)[1:-1] if len(core := core_of(run)[1]) > 1
+    )
 
 
 def _nodes(expression: Expression) -> int:

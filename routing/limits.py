@@ -11,6 +11,13 @@ FILTER_TEXT_CHARACTERS_MAX: Final = 16_384
 FILTER_NODES_MAX: Final = 2_048
 """Attributes, constants and operators of one filter. Bounds the time of one evaluation."""
 
+LIKE_WILDCARDS_MAX: Final = 64
+"""Of one LIKE pattern: each begins another search of the text."""
+
+LIKE_MIXED_CHARACTERS_MAX: Final = 256
+"""Of all LIKE patterns of one filter, between two `%`, where texts and `_` take turns: those are
+compared at every place of a text, which takes as many steps as there are of both together."""
+
 FILTER_DEPTH_MAX: Final = 32
 """Levels of nesting. The parser needs eight Python frames per level; 1,000 is the usual limit."""
 

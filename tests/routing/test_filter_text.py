@@ -121,3 +121,30 @@ def test_a_topic_covers_what_lies_under_it() -> None:
 def test_a_topic_has_a_name() -> None:
     with pytest.raises(FilterSyntaxError, match="expected a topic"):
         topic_filter("")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("%" + "_" * 64, "expected patterns with at most 64 wildcards each, found one with 65"),
+        ("%a" * 65, "expected patterns with at most 64 wildcards each, found one with 65"),
+        ("%" + "y" * 200 + "_" + "y" * 56 + "%", "at most 256 characters in all between two %"),
+    ],
+)
+def test_what_takes_long_to_look_for_is_refused(pattern: str, reason: str) -> None:
+    with pytest.raises(FilterSyntaxError, match=reason):
+        parse_filter(f"a LIKE '{pattern}'")
+
+
+def test_patterns_of_one_filter_count_together() -> None:
+    mixed = "a LIKE '%" + "y" * 62 + "_z%'"
+    parse_filter(" OR ".join([mixed] * 4))
+
+    with pytest.raises(FilterSyntaxError, match=r"in all between two % .*, found 320"):
+        parse_filter("NOT (" + " OR ".join([mixed] * 5) + ")")
+
+
+def test_long_texts_in_patterns_are_as_cheap_as_they_look() -> None:
+    text = "y" * 4000
+    for pattern in (f"{text}%", f"%{text}", f"%{text}%", f"%_{text[:3000]}__%", f"{text}_a"):
+        parse_filter(f"a LIKE '{pattern}'")
