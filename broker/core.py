@@ -32,7 +32,7 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
-from broker.interests import Interests, Observer
+from broker.interests import POLICIES, Interests, Observer
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LinkState, with_heartbeats_of
 from broker.losses import Losses
@@ -567,8 +567,19 @@ class BrokerCore:
                 if link_id not in self._links:
                     return
         except (RemoteProtocolError, CountError) as broken:
-            self._protocol_errors += 1
-            self._close(link, GoodbyeCode.PROTOCOL, str(broken))
+            self._on_broken(link, str(broken))
+
+    def _on_broken(self, link: _Link, reason: str) -> None:
+        """The peer has broken the protocol: the connection ends, and who needs one dials again."""
+        self._protocol_errors += 1
+        if link.link not in self._links:  # it has been closed before that was noticed
+            return
+        state = link.state
+        self._close(link, GoodbyeCode.PROTOCOL, reason)
+        if state is LinkState.AWAITING_WELCOME:
+            self._redial_later()
+        elif state is LinkState.AWAITING_SIGN_OF_LIFE:
+            self.reforming.on_no_answer(link.link)
 
     def _require_legal(self, link: _Link, message: Message) -> None:
         """Whoever says what is not for its role to say has broken the protocol."""
@@ -591,8 +602,10 @@ class BrokerCore:
                 self._on_hello(link, message)
             case Summon() if link.state is LinkState.AWAITING_WELCOME:
                 self.reforming.on_sent_away(message)
+            case Summon() if link.state is LinkState.AWAITING_SIGN_OF_LIFE:
+                self.reforming.on_answer(link.link, message)
             case Summon():
-                self.outbox.send(link.link, Present(node=self.node, incarnation=self.incarnation))
+                self.reforming.answer(link.link, message)
                 self.end_visit(link.link)
                 self.reforming.on_summon(message)
             case Present(node=node, incarnation=incarnation):
@@ -636,8 +649,7 @@ class BrokerCore:
             else:
                 self._on_familiar(link, source, message)
         except (RemoteProtocolError, CountError) as broken:
-            self._protocol_errors += 1
-            self._close(link, GoodbyeCode.PROTOCOL, str(broken))
+            self._on_broken(link, str(broken))
 
     def _on_familiar(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a neighbour."""
@@ -720,8 +732,15 @@ class BrokerCore:
         is_upwards = link.state in (LinkState.AWAITING_WELCOME, LinkState.TO_PARENT)
         if code is GoodbyeCode.FENCED:
             self.fence(reason)
-        elif code is GoodbyeCode.REFUSED and is_upwards:
+        elif code is GoodbyeCode.REFUSED and is_upwards and self._may_give_up:
             self._give_up(f"refused by the join point: {reason}")
+        elif (
+            code is GoodbyeCode.REFUSED
+            and is_upwards
+            and (self.neighbours.parent is not None or self._recovers)
+        ):
+            # This life of it has no place any more, and no person is there who started it.
+            self.fence(f"refused by {peer}: {reason}")
         elif code is not GoodbyeCode.SHUTTING_DOWN or neighbour is None:
             # A parent that is stopping closes in its own time; whoever else says goodbye is gone.
             del self._links[link.link]
@@ -741,6 +760,15 @@ class BrokerCore:
                     self._ask_first(goodbye.instead)
                 else:
                     self._try_next_candidate()
+
+    @property
+    def _may_give_up(self) -> bool:
+        """Whether a person started this broker to join just there, and it never had a place.
+
+        Else somebody answers who was found on the way, and may be anybody.
+        """
+        is_new = not (self.is_ready or self._recovers)
+        return is_new and self._join in self._told_at_first
 
     def end_visit(self, link_id: LinkId) -> None:
         """Close a connection that has served its purpose."""
@@ -768,7 +796,7 @@ class BrokerCore:
         elif self._is_stranded and self._may_be_waited_for(hello):
             self._close(link, GoodbyeCode.STRANDED, f"{self.node} looks for a join point itself")
             if hello.address:  # it will be somewhere in the tree, sooner or later
-                self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
+                self._note_candidate(hello.address)
         elif not self.is_ready:
             self._greetings.append((link.link, hello))
         elif not (
@@ -878,7 +906,7 @@ class BrokerCore:
             self._close(link, GoodbyeCode.STRANDED, reason, self._top * is_way_up)
             return False
         if self._is_cut_off and hello.node < self.node:
-            self._candidates = list(dict.fromkeys([*self._candidates, hello.address]))
+            self._note_candidate(hello.address)
             self._close(link, GoodbyeCode.STRANDED, f"{self.node} is cut off itself")
             return False
         return True
@@ -940,6 +968,17 @@ class BrokerCore:
             else:
                 self._join_at(link, welcome)
         elif welcome.resumed:
+            visited = self.moving.visits
+            asked = (
+                (visited.parent, visited.parent_incarnation)
+                if visited
+                else (parent.node, parent.incarnation)
+            )
+            if asked != (welcome.node, welcome.incarnation):
+                raise RemoteProtocolError(
+                    f"Welcome: {welcome.node}, incarnation {welcome.incarnation}, resumes; "
+                    f"{asked[0]}, incarnation {asked[1]}, was asked"
+                )
             self.moving.on_welcomed_back(parent)
             self._attach(link, parent)
             self._send_again(parent, welcome.received)
@@ -968,17 +1007,27 @@ class BrokerCore:
 
     def _join_at(self, link: _Link, welcome: Welcome) -> None:
         """The join point has answered: adopt its settings and join."""
-        if welcome.ordering not in ORDERINGS:
-            self._give_up(f"{welcome.node} orders by '{welcome.ordering}', unknown here")
-            return
-        if welcome.detection not in DETECTIONS:
-            self._give_up(
-                f"{welcome.node} detects conflicts by '{welcome.detection}', unknown here"
-            )
-            return
-        self.limits = with_heartbeats_of(welcome, self.limits)
+        limits = with_heartbeats_of(welcome, self.limits)
+        for what, value, known in (
+            ("orders by", welcome.ordering, ORDERINGS),
+            ("detects conflicts by", welcome.detection, DETECTIONS),
+            ("routes by", welcome.policy, POLICIES),
+            ("tolerates", welcome.delta, range(self.limits.path_nodes_max)),
+        ):
+            if value not in known:
+                self._decline(link, f"{welcome.node} {what} '{value}', unknown here")
+                return
+        self.limits = limits
         self._adopt(welcome.ordering, welcome.policy, welcome.delta, welcome.detection)
         self._become_child(link, welcome)
+
+    def _decline(self, link: _Link, reason: str) -> None:
+        """This is no place for this broker; if it was told of no other, a person has to help."""
+        if self._may_give_up:
+            self._give_up(reason)
+            return
+        self._close(link, GoodbyeCode.LEFT, reason)
+        self._try_next_candidate()
 
     def _rejoin_at(self, link: _Link, welcome: Welcome) -> None:
         """A branch that was cut off joins as a whole, and tells who it brings along."""
@@ -986,7 +1035,9 @@ class BrokerCore:
             self.publications.ordering.name,
             self.interests.policy,
         ):
-            self._give_up(f"{welcome.node} orders by '{welcome.ordering}', not as this branch does")
+            self._decline(
+                link, f"{welcome.node} orders by '{welcome.ordering}', not as this branch does"
+            )
             return
         self._is_cut_off = False
         self._is_rejoining = True
@@ -1268,6 +1319,7 @@ class BrokerCore:
         """Ask there, and who has been asked last only after everybody else."""
         others = [other for other in self._candidates if other not in (address, self._join)]
         last = [self._join] if self._join in self._candidates else []
+        others = others[: self.limits.candidates_max]
         self._candidates = list(dict.fromkeys([address, *others, *last]))
         self.dial_parent(address)
 
@@ -1341,6 +1393,11 @@ class BrokerCore:
             if node not in behind
         ]
         return [place.address for place in places if place is not None]
+
+    def _note_candidate(self, address: str) -> None:
+        """Ask there as well, in its turn; strangers say so, of whom there may be many."""
+        if len(self._candidates) < self.limits.candidates_max:
+            self._candidates = list(dict.fromkeys([*self._candidates, address]))
 
     def _try_next_candidate(self) -> None:
         """Ask the next one, at once; when everybody has been asked in vain, after a pause."""

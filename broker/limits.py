@@ -65,6 +65,8 @@ class Limits:
     # State that grows.
     links_max: int = 4096
     """Connections a broker holds open, greeted or not."""
+    candidates_max: int = 64
+    """Addresses at which a broker without a parent looks for one; strangers may name some."""
     subscriptions_per_client_max: int = 100_000
     advertisements_per_client_max: int = 10_000
     unconfirmed_publications_max: int = 20_000

@@ -77,7 +77,8 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
     # Whoever has been asked for a place may know better where it is.
     LinkState.AWAITING_WELCOME: frozenset({Welcome, Heartbeat, Goodbye, Moved, Summon}),
-    LinkState.AWAITING_SIGN_OF_LIFE: frozenset({Present}),
+    # Before it says that it lives, it may say where, and what it knows.
+    LinkState.AWAITING_SIGN_OF_LIFE: frozenset({Present, Summon}),
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS

@@ -168,8 +168,11 @@ class Neighbourhood:
 class Summon:
     """A hub tells a broker that stands next to a failed one, and sees whether it lives.
 
-    No greeting comes before it. The answer is `Present`. Or who was taken for the hub tells an
-    orphan, as it has come to know, that somebody else is; that is the last it says.
+    No greeting comes before it, so nobody believes what it says: whoever is told asks the hub
+    itself, at the place that it knows, by a `Summon` of nobody who has failed. The answer to either
+    is `Present`; before that may come another `Summon`, with what is known there. Or who was taken
+    for the hub tells an orphan, as it has come to know, that somebody else is; that is the last it
+    says.
     """
 
     hub: NodeId
@@ -177,8 +180,8 @@ class Summon:
     address: str
     """Of the hub, for a broker that had only begun to join, and may join there instead."""
     links: tuple[TopologyLink, ...] = ()
-    """Who stands around the failed, as far as the sender knows; or where it is itself, which was
-    summoned and has a place already."""
+    """Who stands around the failed, as far as the sender knows; or, before `Present`, where it is
+    itself, which was summoned and has a place already."""
 
 
 @attrs.frozen(kw_only=True)

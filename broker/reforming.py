@@ -33,6 +33,7 @@ from broker.messages import (
     Message,
     Neighbourhood,
     NodeKind,
+    Present,
     Subscribe,
     Summon,
 )
@@ -70,6 +71,10 @@ class _Visit:
     life: Life
     link: LinkId | None = None
     is_repeated: bool = False
+    asks: bool = False
+    """Whether a stranger has spoken in its name, so that it is asked itself."""
+    is_to_be_asked: bool = False
+    """The same, but since it has been told something else."""
     is_doubted_since: bool = False
     """Somebody has said since that it has failed, which an answer does not disprove that was given
     before."""
@@ -106,8 +111,6 @@ class Reforming:
         """By the direction of the failed neighbour."""
         self._visits: dict[str, _Visit] = {}
         """Whom this broker dials, by address, and has not heard of yet."""
-        self._replies: dict[str, None] = {}
-        """Hubs that wait for this broker, which has a place already."""
         self._returning: list[tuple[LinkId, Hello, float]] = []
         """Greetings of brokers of which an earlier incarnation has failed, and since when."""
         self._waiting: list[tuple[LinkId, Hello]] = []
@@ -389,21 +392,35 @@ class Reforming:
     def on_hello(self, link: LinkId, hello: Hello) -> bool:
         """Someone asks to be adopted. Returns whether it is; None of this is for newcomers."""
         core = self._core
+        claimed = [life for life in map(self._as_seen, hello.failed) if life.node != core.node]
+        unknown = [life for life in claimed if not core.neighbourhood.has_failed(life)]
+        place = core.neighbourhood.place_of(hello.node)
         if hello.kind is NodeKind.CLIENT:
-            unknown = [life for life in hello.failed if not core.neighbourhood.has_failed(life)]
             broker = Life(NodeId(hello.peer), hello.peer_incarnation)
             if broker in unknown and self._refers(link, hello, broker):
                 return True
-            for life in unknown:
-                self._visit(life)
-            if self._is_visiting(unknown):
-                self._doubted.append((link, hello))
-                return True
-        else:
-            for life in hello.failed:
+        elif place is not None and place.incarnation == hello.incarnation:
+            for life in map(self._as_seen, hello.failed):
                 self.suspect(life, f"so says {hello.node}")
             self.review()
+            return False
+        for life in unknown:
+            self._visit(life)
+        self.review()
+        if self._is_visiting(unknown):
+            self._doubted.append((link, hello))
+            return True
         return False
+
+    def _as_seen(self, life: Life) -> Life:
+        """What somebody says of a life is true at most of the last one that is known here.
+
+        Nobody is buried in an incarnation that has never been: it could not come back before that.
+        """
+        place = self._core.neighbourhood.place_of(life.node)
+        if place is None or place.incarnation >= life.incarnation:
+            return life
+        return Life(life.node, place.incarnation)
 
     def _refers(self, link: LinkId, hello: Hello, broker: Life) -> bool:
         """Whether a client says that its broker has failed, and does not know who is above that.
@@ -716,14 +733,13 @@ class Reforming:
         if isinstance(source, Above) and self._orphaned_by is not None:
             is_adopted, self._orphaned_by = True, None
             self.tell_what_is_known_to(source)
-        suspected = [self.suspect(life, f"so says {source.node}") for life in told.closed]
+        gone = list(map(self._as_seen, told.closed))
+        suspected = [self.suspect(life, f"so says {source.node}") for life in gone]
         news = core.neighbourhood.add_all(told.links) or any(suspected) or is_adopted
         concerned = {node for gap in self._gaps.values() for node in self._region(gap)}
         if self.is_seeking and core.neighbours.parent is not None:
             concerned.update(core.neighbourhood.failed_region(core.neighbours.parent.node))
-        closed = [
-            node for node in core.neighbourhood.still_gone(told.closed) if node not in concerned
-        ]
+        closed = [node for node in core.neighbourhood.still_gone(gone) if node not in concerned]
         if core.neighbourhood.close(closed) or news:
             self.tell_neighbourhood(source)
         self.review()
@@ -751,7 +767,7 @@ class Reforming:
         if child.kind is NodeKind.BROKER and child.address:
             self._visit(Life(child.node, child.incarnation))
 
-    def _visit(self, life: Life) -> None:
+    def _visit(self, life: Life, *, asks: bool = False) -> None:
         core = self._core
         place = core.neighbourhood.place_of(life.node)
         if place is None or place.incarnation != life.incarnation or not place.address:
@@ -760,9 +776,13 @@ class Reforming:
             return
         under_way = self._visits.get(place.address)
         if under_way is None:
-            self._visits[place.address] = _Visit(life)
+            self._visits[place.address] = _Visit(life, asks=asks)
             core.outbox.add(OpenLink(place.address))
-        elif under_way.link is not None:
+        elif under_way.link is None:
+            under_way.asks |= asks
+        elif asks:
+            under_way.is_to_be_asked = True
+        else:
             under_way.is_doubted_since = True
 
     def _is_visiting(self, lives: Iterable[Life]) -> bool:
@@ -771,11 +791,10 @@ class Reforming:
     def is_visit(self, address: str) -> bool:
         """Whether this broker dialled only to see whether somebody lives there."""
         visit = self._visits.get(address)
-        return (visit is not None and visit.link is None) or address in self._replies
+        return visit is not None and visit.link is None
 
     def on_visit_failed(self, address: str, reason: str) -> None:
         """Nobody lives there."""
-        self._replies.pop(address, None)
         visit = self._visits.pop(address, None)
         if visit is not None:
             self.suspect(visit.life, reason)
@@ -783,21 +802,41 @@ class Reforming:
 
     def on_visit(self, link: LinkId, address: str) -> None:
         """A connection is there: tell whoever lives there what it may not have noticed."""
-        core = self._core
-        own = core.neighbourhood.link_of(core.node)
-        if address in self._replies and own is not None:
-            del self._replies[address]
-            core.outbox.send(link, Summon(hub=core.node, failed=(), address="", links=(own,)))
+        core, visit = self._core, self._visits[address]
+        visit.link = link
+        if visit.asks:
+            core.outbox.send(link, Summon(hub=core.node, failed=(), address=""))
         else:
-            known = core.neighbourhood
-            regions = [self._region(gap) for gap in self._gaps.values()]
-            around = dict.fromkeys(chain.from_iterable(map(known.around, regions)))
-            summon = Summon(
-                hub=core.node, failed=known.buried, address=core.address, links=tuple(around)
-            )
-            core.outbox.send(link, summon)
-            if address in self._visits:
-                self._visits[address].link = link
+            core.outbox.send(link, self._verdict())
+
+    def _verdict(self) -> Summon:
+        """Who has failed, and who stands around the gaps here."""
+        core = self._core
+        known = core.neighbourhood
+        regions = [self._region(gap) for gap in self._gaps.values()]
+        around = dict.fromkeys(chain.from_iterable(map(known.around, regions)))
+        return Summon(hub=core.node, failed=known.buried, address=core.address, links=tuple(around))
+
+    def answer(self, link: LinkId, summon: Summon) -> None:
+        """Somebody came to see whether this broker lives, and where, or to ask what it knows."""
+        core = self._core
+        own, parent = core.neighbourhood.link_of(core.node), core.neighbours.parent
+        if not summon.failed:
+            core.outbox.send(link, self._verdict())
+        elif (
+            own is not None
+            and own.moves
+            and parent is not None
+            and parent.node != summon.hub
+            and not self.is_seeking
+        ):
+            core.outbox.send(link, Summon(hub=core.node, failed=(), address="", links=(own,)))
+        core.outbox.send(link, Present(node=core.node, incarnation=core.incarnation))
+
+    def on_answer(self, link: LinkId, told: Summon) -> None:
+        """Who has been visited, where it is known to be, tells what it knows."""
+        if self._visit_by(link)[1] is not None:
+            self._believe(told)
 
     def on_present(self, link: LinkId, found: Life) -> None:
         """Somebody lives there; perhaps even the one that was visited."""
@@ -807,8 +846,8 @@ class Reforming:
         del self._visits[address]
         if found != visit.life:
             self.suspect(visit.life, f"{found.node}, incarnation {found.incarnation}, is there")
-        elif visit.is_doubted_since:
-            self._visit(visit.life)
+        elif visit.is_to_be_asked or visit.is_doubted_since:
+            self._visit(visit.life, asks=visit.is_to_be_asked)
         self.review()
 
     def on_no_answer(self, link: LinkId) -> None:
@@ -839,18 +878,15 @@ class Reforming:
         return "", None
 
     def on_summon(self, summon: Summon) -> None:
-        """A hub waits for us, perhaps."""
+        """A hub waits for this broker, perhaps; who says so has not greeted, and may be anybody.
+
+        So nothing of it is believed. If there is such a hub, it is asked, where it is known to be.
+        """
         core = self._core
-        self._believe(summon)
-        self.review()
         core.join_instead(summon.address)
-        own = core.neighbourhood.link_of(core.node)
-        parent = core.neighbours.parent
-        if own is None or own.moves == 0 or parent is None or self.is_seeking:
-            return
-        if summon.failed and parent.node != summon.hub:
-            self._replies[summon.address] = None
-            core.outbox.add(OpenLink(summon.address))
+        place = core.neighbourhood.place_of(summon.hub)
+        if summon.failed and place is not None and summon.hub != core.node:
+            self._visit(Life(summon.hub, place.incarnation), asks=True)
 
     def _believe(self, summon: Summon) -> None:
         """Take in who stands where, and who has failed: also who stands elsewhere since."""
@@ -860,7 +896,7 @@ class Reforming:
             if before is not None and before.incarnation < link.incarnation:
                 self.suspect(Life(link.child, before.incarnation), "it has been restarted")
         known.add_all(summon.links)  # those of the failed as well, before they are buried
-        for life in summon.failed:
+        for life in map(self._as_seen, summon.failed):
             self.suspect(life, f"so says {summon.hub}")
 
     def _answer_doubted(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from broker.client_core import ClientCore, ClientState
 from broker.core import BrokerCore
 from broker.effects import Delivery, Refusal
-from broker.inputs import MessagesReceived
+from broker.inputs import LinkId, LinkOpened, MessagesReceived
 from broker.limits import Limits
 from broker.messages import Message
 from broker.sim.runs import NEVER_TOO_MANY
@@ -27,6 +27,8 @@ from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value
 
 LINK_DELAY_S = 0.001
+FIRST_STRANGER = 1_000_000
+"""Above the links that the world numbers."""
 
 
 class Client:
@@ -94,6 +96,7 @@ class Conversation:
             0, limits=limits, delay_s=(LINK_DELAY_S, LINK_DELAY_S), jitter=0.0, is_traced=True
         )
         self._settings = settings
+        self._strangers = 0
 
     def brokers(self, root: str, **join_points: str) -> None:
         """Start the root, and every other broker at its join point; wait until all are there."""
@@ -145,6 +148,15 @@ class Conversation:
         assert parent.link is not None
         heard = MessagesReceived(parent.link, list(messages))
         self.world._tell(self.world.nodes[NodeId(name)], heard)
+
+    def is_told_by_stranger(self, name: str, *messages: Message) -> LinkId:
+        """Let a broker hear this over a new connection; what it answers goes nowhere."""
+        node = self.world.nodes[NodeId(name)]
+        self._strangers += 1
+        link = LinkId(FIRST_STRANGER + self._strangers)
+        self.world._tell(node, LinkOpened(link))
+        self.world._tell(node, MessagesReceived(link, list(messages)))
+        return link
 
     # --- what came of it -------------------------------------------------------------------------
 

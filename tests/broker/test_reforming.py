@@ -1314,7 +1314,7 @@ def test_a_broker_that_became_the_root_joins_nobody_whom_it_had_dialled_before()
     """The former root is back and may have joined below it already."""
     core = BrokerCore(NodeId("m"), 1, address="m", join="r")
     core.start(0.0)
-    parent, stranger, late = LinkId(1), LinkId(2), LinkId(3)
+    parent, late = LinkId(1), LinkId(3)
     core.step(0.0, LinkOpened(parent, "r"))
     (join,) = (
         message
@@ -1328,9 +1328,7 @@ def test_a_broker_that_became_the_root_joins_nobody_whom_it_had_dialled_before()
     core.step(0.0, MessagesReceived(parent, is_told))
     core.step(0.1, LinkClosed(parent, "crashed"))
     core.step(0.2, TimerFired())
-    core.step(0.2, LinkOpened(stranger))
-    summon = Summon(hub=NodeId("x"), failed=(Life(NodeId("r"), 1),), address="x")
-    core.step(0.2, MessagesReceived(stranger, [summon]))
+    core.step(0.2, LinkFailed("r", "connection refused"))
     assert core.neighbours.parent is None
 
     assert said(core.step(0.3, LinkOpened(late, "r"))) == []
@@ -1343,6 +1341,8 @@ def test_a_broker_that_joins_elsewhere_asks_nobody_else_any_more() -> None:
     core.step(0.0, LinkOpened(parent, "r"))
     core.step(0.0, MessagesReceived(parent, [welcome_of("r")]))
     core.step(0.1, LinkClosed(parent, "crashed"))
+    core.step(0.15, TimerFired())
+    core.step(0.15, LinkFailed("r", "connection refused"))
     core.step(0.2, TimerFired())
     core.step(0.2, LinkOpened(asked, "r"))
     core.step(0.2, LinkOpened(stranger))

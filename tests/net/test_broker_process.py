@@ -15,17 +15,15 @@ import trio
 from broker.errors import AddressError, BadNameError, GaveUpError, ListenError
 from broker.limits import Limits
 from broker.messages import (
+    Goodbye,
     GoodbyeCode,
     NodeKind,
-    Present,
     StatusReply,
     StatusRequest,
-    Summon,
     Welcome,
 )
 from broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
 from faulttol.history import read_run
-from faulttol.neighbourhood import Life
 from routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer
 from tests.patience import PATIENCE_S
@@ -100,10 +98,11 @@ async def test_taken_for_failed_it_comes_back_to_those_it_knew(overlay: Overlay)
     """Also a root, which was told of nobody to join, and keeps nothing on disk."""
     await overlay.broker("b1")
     await overlay.broker("b2", join="b1")
-    verdict = Summon(hub=NodeId("b2"), failed=(Life(NodeId("b1"), 1),), address="")
+    verdict = Goodbye(code=GoodbyeCode.FENCED, reason="b1 was taken for failed")
     async with raw_peer(overlay.address("b1")) as peer:
+        await peer.send(hello("b3", kind=NodeKind.BROKER, address="127.0.0.1:1"))
+        await peer.receive(Welcome)
         await peer.send(verdict)
-        await peer.receive(Present)
 
     with trio.fail_after(PATIENCE_S):
         while [line["event"] for line in overlay.log("b1")].count("ready") < 2:
