@@ -72,12 +72,19 @@ def _second_words(overlay: Overlay, first: str) -> Iterable[str]:
             return (word,)
 
 
-async def converse(master: PuppetMaster, scenario: Scenario, console: Console) -> None:
+async def converse(master: PuppetMaster, scenario: Scenario, console: Console) -> int:
     """Execute the script, then line after line, until the person quits.
 
-    Whatever is wrong with a line is said, and the next one is read. Ctrl-C ends what is being
-    executed, or the line; a second one in a row ends the conversation.
+    Whatever is wrong with a line is said, and the next one is read; the number of such lines is
+    returned. Ctrl-C ends what is being executed, or the line; a second one in a row ends the
+    conversation.
     """
+    mistakes = 0
+
+    async def execute(line: str) -> None:
+        nonlocal mistakes
+        mistakes += not await _execute(master, scenario, line)
+
     with (
         console.editing(partial(completions, scenario.configuration.overlay)),
         trio.open_signal_receiver(signal.SIGINT) as signals,
@@ -94,14 +101,13 @@ async def converse(master: PuppetMaster, scenario: Scenario, console: Console) -
             if line.endswith(CTRL_C):
                 interrupts += 1
             else:
-                is_done = await _comes_to_its_end(
-                    partial(_execute, master, scenario, line), unless=signals
-                )
+                is_done = await _comes_to_its_end(partial(execute, line), unless=signals)
                 interrupts = 0 if is_done else 1
             if interrupts == 1:
                 click.echo("Once more, or Ctrl-D, ends the session.")
     if console.is_terminal:
         click.echo("Waits until everything is stable; Ctrl-C stops all, without a verdict.")
+    return mistakes
 
 
 async def _read_line(console: Console, signals: AsyncIterator[int]) -> str | None:
@@ -135,13 +141,16 @@ async def _comes_to_its_end(
     return not is_interrupted
 
 
-async def _execute(master: PuppetMaster, scenario: Scenario, line: str) -> None:
+async def _execute(master: PuppetMaster, scenario: Scenario, line: str) -> bool:
+    """Do what a line says, or say what is wrong with it; returns whether nothing is."""
     if line.strip().lower() in ("help", "?"):
         click.echo(HELP)
-        return
+        return True
     try:
         script: Script = load_commands(line, scenario.configuration)
         for command in script.commands:
             await master.execute(command)
     except CommandError as error:
         click.echo(str(error), err=True)
+        return False
+    return True

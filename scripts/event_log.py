@@ -17,7 +17,15 @@ from broker.event_lines import event_line
 from broker.net.outlets import Outlet
 from faulttol.files import make_folder
 from scripts.errors import BadInputError
-from scripts.happenings import CommandBegun, Delivered, Happening, Published
+from scripts.happenings import (
+    CommandBegun,
+    Delivered,
+    Happening,
+    PassedOver,
+    Published,
+    StatusTaken,
+)
+from scripts.status_reports import in_words
 from topologies.script import format_command
 
 NAME: Final = "events.log"
@@ -39,6 +47,12 @@ class EventLog:
         match happening:
             case CommandBegun(command):
                 self.write(f"{format_command(command)}\n")
+            case PassedOver(command, reason):
+                self.write(f"// not executed: {format_command(command)}: {reason}\n")
+            case StatusTaken(reports):
+                for report in reports:
+                    who, state, what = in_words(report)
+                    self.write(f"Status {who}: {state}, {what}\n")
             case Published(publisher, seq, content):
                 self.write(event_line("PubEvent", publisher, publisher, content, seq))
             case Delivered(subscriber, publisher, seq, content):

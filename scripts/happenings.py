@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.status_reports import Report
 from topologies.script import Command
 
 
@@ -18,12 +18,13 @@ class BrokersStarted:
 
 @attrs.frozen
 class BrokerReady:
-    """A broker's process has joined the overlay; `parent` is empty for the root."""
+    """A broker's process has joined the overlay."""
 
     broker: str
     pid: int
     address: str
-    parent: str
+    parent: str | None
+    """Empty for the root; `None` for one that was started again, and is wherever it was let in."""
 
 
 @attrs.frozen
@@ -36,7 +37,7 @@ class ClientConnected:
 
 @attrs.frozen
 class CommandBegun:
-    """A command of the script is being executed."""
+    """A command of the script is going to be executed."""
 
     command: Command
 
@@ -154,9 +155,9 @@ class Unsettled:
 
 @attrs.frozen
 class StatusTaken:
-    """Every broker has said how it is."""
+    """Every broker and every client has said how it is."""
 
-    reports: Sequence[StatusReport | Unreachable]
+    reports: Sequence[Report]
 
 
 @attrs.frozen

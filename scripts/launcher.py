@@ -35,12 +35,15 @@ from scripts.hosts import Host, ThisHost
 
 READY_TIMEOUT_S: Final = 60.0
 """Half a second is usual; the rest is for loaded machines."""
+READY_TIMEOUT_PER_BROKER_S: Final = 3.0
+"""All start at once, and importing half a second each is what a core can do one after the other."""
 STOP_TIMEOUT_S: Final = 15.0
 """A broker drains for at most ten seconds, see `broker/limits.py`."""
 ABORT_TIMEOUT_S: Final = 2.0
 """After an error nobody waits for a drain."""
 POLL_INTERVAL_S: Final = 0.01
 LOG_LINES_SHOWN: Final = 8
+NAMES_SHOWN: Final = 8
 LINE_CHARS_SHOWN: Final = 200
 
 
@@ -312,19 +315,23 @@ class _Launcher:
             await parent.ready.wait()
         process.tell_join_point(parent.address if parent else "")
         await process.ready.wait()
-        self._tell(
-            BrokerReady(process.plan.name, process.pid, process.address, process.plan.parent or "")
-        )
+        # In a later life it joins whoever is left, and only it knows whom.
+        place = (process.plan.parent or "") if process.incarnation == 1 else None
+        self._tell(BrokerReady(process.plan.name, process.pid, process.address, place))
 
     async def all_ready(self) -> None:
-        with trio.move_on_after(READY_TIMEOUT_S):
+        count = len(self.processes)
+        timeout_s = READY_TIMEOUT_S + count * READY_TIMEOUT_PER_BROKER_S
+        with trio.move_on_after(timeout_s):
             for process in self.processes.values():
                 await process.ready.wait()
             return
         late = [process for process in self.processes.values() if not process.ready.is_set()]
-        names = ", ".join(process.plan.name for process in late)
+        names = ", ".join(process.plan.name for process in late[:NAMES_SHOWN])
+        more = f" and {len(late) - NAMES_SHOWN} more" if len(late) > NAMES_SHOWN else ""
         raise EnvironmentFailedError(
-            f"not ready after {READY_TIMEOUT_S:g} s: {names}; {late[0].last_words()}"
+            f"{count - len(late)} of {count} brokers ready after {timeout_s:g} s, "
+            f"not {names}{more}; {late[0].last_words()}"
         )
 
     async def stop_leaves_first(self, plans: Sequence[BrokerPlan], *, is_in_hurry: bool) -> None:

@@ -31,7 +31,7 @@ from scripts.happenings import (
     Unsettled,
     Unsubscribed,
 )
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.status_reports import in_words
 from scripts.terminal import redraw_line
 from topologies.script import format_command
 
@@ -89,7 +89,7 @@ class Narrator:
             case BrokersStarted(count):
                 self._say("launcher", "starts", f"{count} brokers, each a process of its own")
             case BrokerReady(broker, pid, address, parent):
-                place = f"joined at {parent}" if parent else "the root"
+                place = _place_below(parent)
                 self._say(broker, "ready", f"{place}, listens on {address}, process {pid}")
             case ClientConnected(client, broker):
                 self._say(client, "connected", f"to {broker}")
@@ -123,7 +123,7 @@ class Narrator:
                 self._say("everyone", "stable", f"after {counts}{not_shown}")
             case StatusTaken(reports):
                 for report in reports:
-                    self._say_status(report)
+                    self._say(*in_words(report))
             case BrokersStopped(count):
                 self._say("everyone", "stopped", f"{count} brokers have ended, nothing is left")
 
@@ -133,25 +133,23 @@ class Narrator:
         else:
             self._passed_over += 1
 
-    def _say_status(self, report: StatusReport | Unreachable) -> None:
-        if isinstance(report, Unreachable):
-            self._say(report.name, report.role, report.reason)
-            return
-        self._say(
-            report["node"],
-            report["state"],
-            f"{report['subscriptions']} subscriptions, {report['advertisements']} advertisements, "
-            f"{report['unstable']} unstable",
-        )
-
     def _say(self, who: str, verb: str, what: str) -> None:
         seconds = f"{self._clock():7.2f} s"
         coloured = click.style(f"{verb:12}", fg=COLOURS.get(verb, "white"))
         self._print_line(f"{click.style(seconds, dim=True)}  {who:12}  {coloured}  {what}")
 
 
+def _place_below(parent: str | None) -> str:
+    if parent is None:
+        return "joined whoever is left"
+    return f"joined at {parent}" if parent else "the root"
+
+
 class Progress:
-    """Keeps one line of counts up to date on a terminal; silent anywhere else."""
+    """Keeps one line of counts up to date on a terminal.
+
+    Anywhere, it prints on standard error what a script asks for, and what of it is not executed.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._counts: Counter[str] = Counter()
@@ -170,8 +168,20 @@ class Progress:
                 self._counts["published"] += 1
             case Delivered():
                 self._counts["delivered"] += 1
+            case PassedOver(command, reason):
+                _print(f"not executed: {format_command(command)}: {reason}")
+            case StatusTaken(reports):
+                for report in reports:
+                    who, state, what = in_words(report)
+                    _print(f"{who:12}  {state:12}  {what}")
         is_last = isinstance(happening, BrokersStopped)
         if is_last or time.monotonic() - self._drawn_at > 1 / REDRAWS_PER_SECOND:
             self._drawn_at = time.monotonic()
             line = ", ".join(f"{count} {what}" for what, count in self._counts.items())
             redraw_line("" if is_last else line)
+
+
+def _print(line: str) -> None:
+    """Print a line where a line of counts may stand."""
+    redraw_line("")
+    click.echo(line, err=True)

@@ -32,7 +32,7 @@ from scripts.monitor import survey
 from scripts.puppets import Counts, Puppet, connected
 from scripts.run_directory import LOG_FOLDER
 from scripts.stage import Faults
-from scripts.status_reports import HAS_CRASHED, StatusReport, Unreachable
+from scripts.status_reports import HAS_CRASHED, ClientReport, Report, Unreachable
 from topologies.overlay import Overlay
 
 SETTLE_TIMEOUT_S: Final = 60.0
@@ -246,8 +246,8 @@ class ProcessStage:
             for subscription in subscriptions
         )
 
-    async def status(self) -> list[StatusReport | Unreachable]:
-        """Ask every broker how it is."""
+    async def status(self) -> list[Report]:
+        """Ask every broker and every client how it is."""
         processes = self._brokers.processes
         silent = [
             Unreachable(name, processes[name].address, reason)
@@ -258,4 +258,14 @@ class ProcessStage:
             for name in names
             if name in processes
         ]
-        return await survey((process.address for process in processes.values()), silent)
+        brokers = await survey((process.address for process in processes.values()), silent)
+        return [*brokers, *map(self._client_report, self._puppets.values())]
+
+    def _client_report(self, puppet: Puppet) -> ClientReport:
+        return ClientReport(
+            puppet.name,
+            self.faults.state_of(puppet.name) or puppet.client.state.value,
+            puppet.client.broker or "",
+            sum(map(len, puppet.subscriptions.values())),
+            puppet.client.unconfirmed,
+        )

@@ -66,16 +66,16 @@ class PuppetMaster:
     async def finish(self) -> None:
         """Let go on what is still frozen, and wait until nothing is in flight."""
         for process in list(self._stage.faults.frozen):
-            await self._stage.unfreeze(process)
+            await self.execute(Unfreeze(process))
         await self._settle()
 
     async def execute(self, command: Command) -> None:
         """Execute one command; it has taken effect when this returns."""
-        self._tell(CommandBegun(command))
         obstacle = self._obstacle(command)
         if obstacle:
             self._tell(PassedOver(command, obstacle))
             return
+        self._tell(CommandBegun(command))
         match command:
             case Subscribe(process, interest):
                 await self._stage.subscribe(process, filter_of(interest).sql)

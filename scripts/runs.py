@@ -65,14 +65,20 @@ def run_on_processes(plan: RunPlan) -> Report:
     return run_async(_run_on_processes, plan, perform)
 
 
-def run_interactively(plan: RunPlan, console: Console) -> Report:
-    """Run over TCP: the script first, then what a person types, until the person quits."""
+def run_interactively(plan: RunPlan, console: Console) -> tuple[Report, int]:
+    """Run over TCP: the script first, then what a person types, until the person quits.
+
+    Returns the verdict, and with how many of the lines typed something was wrong.
+    """
+    mistakes = 0
 
     async def perform(master: PuppetMaster) -> None:
-        await converse(master, plan.scenario, console)
+        nonlocal mistakes
+        mistakes = await converse(master, plan.scenario, console)
         await master.finish()
 
-    return run_async(_run_on_processes, plan, perform)
+    report = run_async(_run_on_processes, plan, perform)
+    return report, mistakes
 
 
 Performance = Callable[[PuppetMaster], Awaitable[None]]

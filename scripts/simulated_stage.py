@@ -31,7 +31,7 @@ from scripts.happenings import (
     Unsubscribed,
 )
 from scripts.stage import Faults
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.status_reports import ClientReport, Report, Unreachable
 from topologies.configuration import Configuration
 
 TICK_S: Final = 0.0005
@@ -309,9 +309,9 @@ class SimulatedStage:
             ),
         ]
 
-    async def status(self) -> list[StatusReport | Unreachable]:
-        """Ask every broker how it is."""
-        reports: list[StatusReport | Unreachable] = []
+    async def status(self) -> list[Report]:
+        """Ask every broker and every client how it is."""
+        reports: list[Report] = []
         for node in self._brokers():
             if node.stopped is not None:
                 reports.append(Unreachable(node.name, node.name, f"it has {node.stopped}"))
@@ -319,7 +319,17 @@ class SimulatedStage:
                 reports.append(Unreachable(node.name, node.name, "it is frozen"))
             else:
                 reports.append(_broker(node).status())
-        return reports
+        return [*reports, *map(self._client_report, self._puppets.items())]
+
+    def _client_report(self, named: tuple[str, _Puppet]) -> ClientReport:
+        name, puppet = named
+        return ClientReport(
+            name,
+            self.faults.state_of(name) or puppet.core.state.value,
+            puppet.core.broker or "",
+            sum(len(ids) for (who, _), ids in self._subscriptions.items() if who == name),
+            puppet.core.unconfirmed,
+        )
 
     def _wait_until(
         self,

@@ -8,7 +8,7 @@ import attrs
 
 from routing.values import Content
 from scripts.happenings import Stable, Unsettled
-from scripts.status_reports import StatusReport, Unreachable
+from scripts.status_reports import Report
 
 DISTURBED_PATIENCE_S: Final = 0.5
 """For a confirmation while a process is frozen or has crashed: it may be the one to give it."""
@@ -34,6 +34,12 @@ class Faults:
         """Note that a process is frozen."""
         self.have_been = True
         self.frozen[process] = None
+
+    def state_of(self, process: str) -> str:
+        """What keeps a process from doing its work; nothing if that is empty."""
+        if process in self.crashed:
+            return "crashed"
+        return "frozen" if process in self.frozen else ""
 
     @property
     def patience_s(self) -> float:
@@ -88,5 +94,5 @@ class Stage(Protocol):
         With faults it may be too much to ask for, and the wait ends when nothing more happens.
         """
 
-    async def status(self) -> list[StatusReport | Unreachable]:
-        """Ask every broker how it is."""
+    async def status(self) -> list[Report]:
+        """Ask every broker and every client how it is."""

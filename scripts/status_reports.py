@@ -1,4 +1,4 @@
-"""What brokers say about themselves, or that they say nothing."""
+"""What brokers and clients say about themselves, or that they say nothing."""
 
 from typing import Any, Final
 
@@ -24,6 +24,38 @@ class Unreachable:
     def role(self) -> str:
         """Whether there is no such process, or one that may only be slow."""
         return "dead" if self.reason in (NOBODY_LISTENS, HAS_CRASHED) else "suspected"
+
+
+@attrs.frozen
+class ClientReport:
+    """What a client of a run is doing."""
+
+    name: str
+    state: str
+    broker: str
+    """Where it is, or was last."""
+    subscriptions: int
+    unconfirmed: int
+    """Publications of its own."""
+
+
+Report = StatusReport | Unreachable | ClientReport
+
+
+def in_words(report: Report) -> tuple[str, str, str]:
+    """Return who it is about, in which state that is, and what else people may want to know."""
+    match report:
+        case Unreachable(name, reason=reason):
+            return name, report.role, reason
+        case ClientReport(name, state, broker, subscriptions, unconfirmed):
+            what = f"at {broker}, {subscriptions} subscriptions, {unconfirmed} unconfirmed"
+            return name, state, what
+    return (
+        report["node"],
+        report["state"],
+        f"{report['subscriptions']} subscriptions, {report['advertisements']} advertisements, "
+        f"{report['unstable']} unstable",
+    )
 
 
 def name_of(report: StatusReport | Unreachable) -> str:

@@ -58,24 +58,28 @@ def _overlay(parents: Iterable[int]) -> Overlay:
 
 
 def with_clients(overlay: Overlay, publishers: int, subscribers: int) -> Overlay:
-    """Return the overlay with clients p0, p1 ... and s0, s1 ..., by turns at its leaves."""
-    leaves = [broker for broker in overlay.brokers if not overlay.children_of(broker)]
+    """Return the overlay with clients p0, p1 ... and s0, s1 ..., by turns at its ends.
+
+    An end is a broker with one neighbour at most; the root may be one, or nothing would ever cross
+    a line.
+    """
+    ends = [broker for broker in overlay.brokers if len(overlay.neighbours_of(broker)) <= 1]
     return Overlay(
         tuple(
             attrs.evolve(
                 site,
-                publishers=_every(leaves, site.broker, "p", publishers),
-                subscribers=_every(leaves, site.broker, "s", subscribers),
+                publishers=_every(ends, site.broker, "p", publishers),
+                subscribers=_every(ends, site.broker, "s", subscribers),
             )
             for site in overlay.sites
         )
     )
 
 
-def _every(leaves: list[str], broker: str, letter: str, count: int) -> tuple[str, ...]:
-    if broker not in leaves:
+def _every(ends: list[str], broker: str, letter: str, count: int) -> tuple[str, ...]:
+    if broker not in ends:
         return ()
-    return tuple(f"{letter}{n}" for n in range(leaves.index(broker), count, len(leaves)))
+    return tuple(f"{letter}{n}" for n in range(ends.index(broker), count, len(ends)))
 
 
 def middle_of_traffic(overlay: Overlay, traffic: Mapping[str, float]) -> str:

@@ -50,7 +50,7 @@ def command() -> None:
     """Print the configuration of an overlay, or draw one.
 
     Every broker of such a configuration is alone in a site of its own name; publishers p0, p1 ...
-    and subscribers s0, s1 ... are spread over the leaves of the tree.
+    and subscribers s0, s1 ... are spread over its ends: the brokers with one neighbour.
     """
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from scripts.console import Console
+from scripts.errors import BadInputError
 from scripts.hosts import places
 from scripts.narration import Narrator
 from scripts.options import delta_option, examples, machine_options, ordering_option, out_option
@@ -40,7 +41,7 @@ def command(
     What the file has of commands is executed first. `help` at the prompt explains them; `quit` or
     Ctrl-D waits until everything is stable, stops, and checks, as `plait run` does. Ctrl-C gives up
     the line, or a command that takes long; twice in a row it is `quit`. Commands may also come from
-    a pipe.
+    a pipe; the exit code is 2 if something was wrong with one.
     """
     scenario = load_and_warn(configuration, None)
     where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
@@ -57,6 +58,8 @@ def command(
         open_teller=partial(Narrator, print_line=console.print),
         **where,
     )
-    report = run_interactively(plan, console)
+    report, mistakes = run_interactively(plan, console)
     print_verdict(report, ordering=plan.ordering, place=str(plan.directory))
     raise_if_violated(report)
+    if mistakes and not console.is_terminal:
+        raise BadInputError(f"{mistakes} of the lines given could not be executed, see above")

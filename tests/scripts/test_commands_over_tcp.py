@@ -398,14 +398,17 @@ def test_an_overlay_takes_commands_and_goes_on_after_a_mistake(scenario: Path) -
             "help\nSubscriber alice Subscribe WHERE x > 1\nsubscriber alcie subscribe /d\n"
             'publisher nyse publish 1 content {"x": 3} interval 0\n'
             "Publisher nyse Advertise WHERE x > 0\n"
-            'publisher nyse publish 2 content {"x": ${n}} interval 0\nstatus\nquit\nnonsense\n'
+            'publisher nyse publish 2 content {"x": ${n}} interval 0\nstatus\nSite q Parent b1\n'
+            "quit\nnonsense\n"
         ),
     )
 
-    assert result.returncode == 0
+    assert result.returncode == 2
     assert "Publisher N Publish K Ontopic T Interval MS" in result.stdout
     assert "input:1:12: found 'alcie'" in result.stderr
     assert "outside what it has advertised: x=3" in result.stderr
     assert "received      nyse#7 x=2" in result.stdout
+    assert "input:1:6: found a declaration, expected a command" in result.stderr
     assert "nonsense" not in result.stderr
+    assert result.stderr.endswith("plait: 3 of the lines given could not be executed, see above\n")
     assert "7 publications of 1 publishers, 4 deliveries" in result.stdout

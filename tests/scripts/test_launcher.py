@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 
+from scripts.async_entry import leaves
 from scripts.errors import EnvironmentFailedError
 from scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happening
 from scripts.launcher import BrokerPlan, launch
@@ -210,3 +211,26 @@ def test_nothing_outlives_a_launcher(
             os.kill(pids[1], signal.SIGSTOP)
         launcher.send_signal(number)
         wait_until(lambda: not any(map(is_alive, pids)), "the brokers to end")
+
+
+def test_who_is_not_ready_in_time_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the time for each broker counts most."""
+    monkeypatch.setattr("scripts.launcher.READY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("scripts.launcher.READY_TIMEOUT_PER_BROKER_S", 0.001)
+    plans = [BrokerPlan(name="b0", parent=None)]
+    plans += [BrokerPlan(name=f"b{n}", parent="b0") for n in range(1, 10)]
+
+    async def fail() -> None:
+        async with launch(plans, log_directory=tmp_path, tell=Witness()):
+            raise AssertionError("it was ready")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        trio.run(fail)
+    (error,) = leaves(caught.value)
+
+    assert isinstance(error, EnvironmentFailedError)
+    assert str(error).startswith(
+        "0 of 10 brokers ready after 0.01 s, not b0, b1, b2, b3, b4, b5, b6, b7 and 2 more; "
+    )

@@ -4,11 +4,19 @@ import pytest
 
 from faulttol.guarantees import Excuse, Report, Violation
 from scripts.errors import GuaranteeViolatedError
-from scripts.happenings import BrokerReady, Published, Stable, StatusTaken, Subscribed
+from scripts.happenings import (
+    BrokerReady,
+    PassedOver,
+    Published,
+    Stable,
+    StatusTaken,
+    Subscribed,
+)
 from scripts.narration import LINES_PER_SECOND, Narrator, Progress
-from scripts.status_reports import Unreachable
+from scripts.status_reports import ClientReport, Unreachable
 from scripts.tables import print_table
 from scripts.verdict import VIOLATIONS_SHOWN, print_verdict, raise_if_violated
+from topologies.script import Recover
 
 
 def test_a_table_in_a_pipe_is_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,13 +96,30 @@ def test_a_narrator_tells_who_did_what_when(capsys: pytest.CaptureFixture[str]) 
     tell(Subscribed("alice", "price > 3"))
     tell(Published("nyse", 1, {"symbol": "IBM", "price": 4.123456789}))
     tell(StatusTaken([Unreachable("b2", "127.0.0.1:1", "nobody listens there")]))
+    tell(BrokerReady("b1", 4712, "127.0.0.1:4000", None))
 
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "1.25 s b1 ready the root, listens on 127.0.0.1:4000, process 4711",
         "1.25 s alice subscribed price > 3",
         "1.25 s nyse published #1 symbol=IBM price=4.12346",
         "1.25 s b2 dead nobody listens there",
+        "1.25 s b1 ready joined whoever is left, listens on 127.0.0.1:4000, process 4712",
     ]
+
+
+def test_what_a_script_asks_for_is_told_without_a_narrator_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell = Progress(lambda: 0.0)
+    tell(StatusTaken([ClientReport("alice", "ready", "b1", 2, 0)]))
+    tell(PassedOver(Recover("alice"), "alice is a client"))
+    output = capsys.readouterr()
+
+    assert output.out == ""
+    assert output.err == (
+        "alice         ready         at b1, 2 subscriptions, 0 unconfirmed\n"
+        "not executed: Recover alice: alice is a client\n"
+    )
 
 
 def test_a_narrator_samples_what_is_too_much_to_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ from scripts.happenings import (
 from scripts.narration import Clock
 from scripts.runs import RunPlan, run_simulated
 from scripts.scenario import load_scenario
-from scripts.status_reports import Unreachable
+from scripts.status_reports import ClientReport, Unreachable
 
 CONFIGURATION = """\
 RoutingPolicy filter
@@ -182,12 +182,29 @@ def test_await_stable_waits_for_streams_and_deliveries(tmp_path: Path) -> None:
     assert isinstance(happenings[first_stable + 1], StatusTaken)
 
 
-def test_status_asks_every_broker(tmp_path: Path) -> None:
-    performance = Performance(tmp_path, "Status\n")
+def test_status_asks_every_broker_and_every_client(tmp_path: Path) -> None:
+    performance = Performance(
+        tmp_path,
+        "Subscriber alice Subscribe /a\nSubscriber alice Subscribe /b\nFreeze alice\n"
+        "Publisher nyse Publish 3 Ontopic /a Interval 0\nWait 100\nStatus\nUnfreeze alice\n",
+    )
     (status,) = performance.of_kind(StatusTaken)
+    lines = (performance.directory / "events.log").read_text().splitlines()
+    said = [line for line in lines if line.startswith("Status")]
 
     assert isinstance(status, StatusTaken)
     assert [report["node"] for report in status.reports if isinstance(report, dict)] == ["b1", "b2"]
+    assert [report for report in status.reports if isinstance(report, ClientReport)] == [
+        ClientReport("nyse", "ready", "b1", 0, 3),
+        ClientReport("alice", "frozen", "b2", 2, 0),
+    ]
+    assert said == [
+        "Status",
+        "Status b1: operational, 1 subscriptions, 1 advertisements, 3 unstable",
+        "Status b2: operational, 2 subscriptions, 1 advertisements, 3 unstable",
+        "Status nyse: ready, at b1, 0 subscriptions, 3 unconfirmed",
+        "Status alice: frozen, at b2, 2 subscriptions, 0 unconfirmed",
+    ]
 
 
 def test_a_simulated_run_is_repeated_to_the_last_record(tmp_path: Path) -> None:
@@ -338,6 +355,19 @@ def test_commands_that_cannot_be_executed_are_passed_over_with_a_reason(tmp_path
         "b1 is frozen already",
         "alice is a client, and only brokers are started again",
     ]
+    assert (performance.directory / "events.log").read_text().splitlines() == [
+        "Crash alice",
+        *(
+            f"// not executed: {command}: alice has crashed"
+            for command in ("Crash alice", "Subscriber alice Subscribe /a", "Freeze alice")
+        ),
+        "// not executed: Recover b1: b1 has not crashed",
+        "// not executed: Unfreeze b1: b1 is not frozen",
+        "Freeze b1",
+        "// not executed: Freeze b1: b1 is frozen already",
+        "// not executed: Recover alice: alice is a client, and only brokers are started again",
+        "Unfreeze b1",
+    ]
     assert performance.report.is_clean
 
 
@@ -391,7 +421,7 @@ def test_a_root_recovers_among_those_who_went_on_without_it(tmp_path: Path) -> N
     )
     (status,) = performance.of_kind(StatusTaken)
     assert isinstance(status, StatusTaken)
-    reports = [report for report in status.reports if not isinstance(report, Unreachable)]
+    reports = [report for report in status.reports if isinstance(report, dict)]
 
     assert [(report["node"], report["incarnation"]) for report in reports] == [("b1", 2), ("b2", 1)]
     assert {one["name"] for one in reports[1]["neighbours"]} >= {"b1"}
@@ -407,6 +437,8 @@ def test_status_knows_who_cannot_answer(tmp_path: Path) -> None:
     assert status.reports == [
         Unreachable("b1", "b1", "it is frozen"),
         Unreachable("b2", "b2", "it has crashed"),
+        ClientReport("nyse", "ready", "b1", 0, 0),
+        ClientReport("alice", "ready", "b2", 0, 0),
     ]
 
 

@@ -15,6 +15,7 @@ from topologies.builders import (
     random_tree,
     rerooted,
     star,
+    with_clients,
 )
 from topologies.errors import OverlayError
 from topologies.graphs import to_networkx
@@ -107,3 +108,22 @@ def test_another_root_keeps_the_links(nodes: int, seed: int, data: st.DataObject
     assert {b: set(turned.neighbours_of(b)) for b in turned.brokers} == {
         b: set(overlay.neighbours_of(b)) for b in overlay.brokers
     }
+
+
+@pytest.mark.parametrize(
+    ("overlay", "homes"),
+    [
+        (line(50), {"b0": ["p0", "s0", "s2"], "b49": ["p1", "s1"]}),
+        (line(1), {"b0": ["p0", "p1", "s0", "s1", "s2"]}),
+        (star(2), {"b1": ["p0", "s0", "s2"], "b2": ["p1", "s1"]}),
+        (balanced_tree(2, 1), {"b1": ["p0", "s0", "s2"], "b2": ["p1", "s1"]}),
+    ],
+)
+def test_clients_are_at_all_ends(overlay: Overlay, homes: dict[str, list[str]]) -> None:
+    sites = with_clients(overlay, 2, 3).sites
+
+    assert {
+        site.broker: [*site.publishers, *site.subscribers]
+        for site in sites
+        if site.publishers or site.subscribers
+    } == homes
