@@ -45,6 +45,7 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
+from broker.last_seen import LastSeen
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.link_states import LEGAL, LinkState, with_heartbeats_of
 from broker.messages import (
@@ -202,7 +203,7 @@ class ClientCore:
         self._received: LeafStream[Publish] = LeafStream()
         self._told = (0, 0)
         self._is_urgent = False
-        self._last_seen: dict[NodeId, tuple[int, int]] = {}
+        self._last_seen = LastSeen(limits.publishers_remembered_max)
         self._place = 0
         """Of the last publication received, where publications have places."""
         self._lately_stable: deque[Key] = deque(maxlen=LATELY_STABLE_MAX)
@@ -645,7 +646,7 @@ class ClientCore:
                 received=len(received),
                 sent=tuple(tick_at(self._published_at[p.seq]) for p in sent),
                 links=(own,),
-                seen=tuple(PublicationId(node, *stamp) for node, stamp in self._last_seen.items()),
+                seen=tuple(self._last_seen),
                 stable=tuple(PublicationId(*key) for key in self._lately_stable),
                 place=self._place,
                 settled=tuple(
@@ -856,7 +857,9 @@ class ClientCore:
             self._is_urgent = True
         stamp = (publication.incarnation, publication.seq)
         publisher = publication.publisher
-        if self._last_seen.get(publisher, (0, 0)) >= stamp:
+        last = self._last_seen.get(publisher)
+        # An older incarnation than the last was let in as a new one, where the last is forgotten.
+        if last[0] == publication.incarnation and last >= stamp:
             return
         self._last_seen[publisher] = stamp
         self._place = publication.place
@@ -1050,6 +1053,7 @@ class ClientCore:
     # --- time -------------------------------------------------------------------------------
 
     def _end_step(self) -> None:
+        self._last_seen.forget_some(lambda: {p.publisher for p in self._received.keep()})
         if self._link is not None and self._link_state is LinkState.TO_PARENT:
             news = self._received.count - self._told[0]
             if news and (self._is_urgent or news >= self.limits.progress_batch):

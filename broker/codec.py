@@ -50,8 +50,6 @@ _PORTIONS_WEIGHT: Final = 8
 """How much larger elements are in memory than on the wire."""
 
 
-# Packing needs no state between two calls; a packer is kept because making one costs more than
-# using it.
 def _as_elements(value: Any) -> tuple[Any, ...]:
     """A record is an array; there is nothing else that msgpack does not know."""
     if not attrs.has(type(value)):
@@ -59,6 +57,8 @@ def _as_elements(value: Any) -> tuple[Any, ...]:
     return attrs.astuple(value)
 
 
+# Packing needs no state between two calls; a packer is kept because making one costs more than
+# using it.
 _pack: Final[Callable[[Any], bytes]] = Packer(default=_as_elements).pack
 
 

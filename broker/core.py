@@ -132,6 +132,7 @@ class Statistics:
     operations_pending: int
     operations_refused: int
     clients_isolated: int
+    publishers_remembered: int
     protocol_errors: int
 
 
@@ -358,6 +359,7 @@ class BrokerCore:
             operations_pending=len(self.requests),
             operations_refused=self.requests.refused,
             clients_isolated=self._clients_isolated,
+            publishers_remembered=self.publications.publishers_remembered,
             protocol_errors=self._protocol_errors,
         )
 
@@ -668,6 +670,8 @@ class BrokerCore:
             case Advertise() | Subscribe() if self._is_outdated(source, message):
                 self.requests.pass_on(message.operation, source, [], self.now)
             case Advertise():
+                if not (is_client(source) or self.interests.has_advertised(message.client)):
+                    self.publications.forget_last_seen(message.client)
                 self.interests.on_advertise(source, message, self.now)
             case Unadvertise():
                 self.interests.on_unadvertise(source, message, self.now)
@@ -859,6 +863,11 @@ class BrokerCore:
                 return
         if known is None and self.moving.redirects(link.link, hello):
             return
+        had_session = (hello.peer, hello.peer_incarnation) == (self.node, self.incarnation)
+        if known is None and had_session and self._has_forgotten(hello):
+            reason = f"{hello.node} was dropped too long ago to go on: it has to begin anew"
+            self._close(link, GoodbyeCode.REFUSED, reason)
+            return
         if known is not None and hello.incarnation > known.incarnation:
             self.drop(known, f"replaced by incarnation {hello.incarnation}")
         elif (
@@ -891,6 +900,12 @@ class BrokerCore:
         self.neighbours.put(newcomer)
         self._attach(link, newcomer)
         self._welcome(link.link, resumed=False, received=0)
+
+    def _has_forgotten(self, hello: Hello) -> bool:
+        """Whether a client might send what it has published before, and nobody would know it."""
+        dropped = self.publications.dropped
+        has_published = hello.kind is NodeKind.CLIENT and hello.published > 0
+        return has_published and dropped.may_have_been_forgotten(hello.node, hello.incarnation)
 
     def _lets_branch_in(self, link: _Link, hello: Hello) -> bool:
         """Whether a branch may join here; if not, its top is told whom to ask.
@@ -1257,6 +1272,7 @@ class BrokerCore:
         self.outbox.log(Level.WARNING, "neighbour dropped", peer=neighbour.node, reason=reason)
         self.outbox.record("suspected", about=neighbour.node, members=[self.node], millis=0)
         if is_client(neighbour):
+            self.publications.dropped.note(neighbour.node, neighbour.incarnation)
             self._losses.give_up(neighbour.sent.unconfirmed, neighbour.node, reason)
         link = self._links.get(neighbour.link) if neighbour.link is not None else None
         neighbour.link = None  # or closing would take the neighbour for absent

@@ -192,6 +192,10 @@ class Interests:
         """When neighbours confirmed what they were told."""
         return self._requests.ticks
 
+    def has_advertised(self, client: NodeId) -> bool:
+        """Whether it has anything installed under which it may publish."""
+        return self.advertisements.count_of_client(client) > 0
+
     def announced(self, publisher: NodeId, content: Content) -> list[Advertisement]:
         """Under which advertisements something like this may have been published."""
         mine = self.advertisements.of_client(publisher)

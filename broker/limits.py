@@ -89,6 +89,12 @@ class Limits:
     lately_changed_max: int = 1024
     """Subscriptions of which a broker remembers when they were confirmed, and withdrawn; no more
     are while anything that they got is not stable."""
+    publishers_remembered_max: int = 2048
+    """Publishers of whose last publication a node knows although nothing of them is under way here;
+    at most twice as many. More cannot come and go while something becomes stable everywhere."""
+    dropped_clients_max: int = 4096
+    """Clients that were dropped and are recognised when they come back: all of a broker's at once.
+    Who was dropped before has to begin anew."""
     publish_window: int = 4096
     """Publications of one client that may be unconfirmed before `publish` slows down to
     `publish_rate_min`: far more than are on their way while all subscribers keep up."""

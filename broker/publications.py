@@ -16,6 +16,7 @@ from broker.errors import RemoteProtocolError
 from broker.holding import HoldTimes, explain_held
 from broker.inputs import LinkId
 from broker.interests import FLOODING, Interests
+from broker.last_seen import Dropped, LastSeen
 from broker.limits import Limits
 from broker.messages import (
     Flag,
@@ -94,10 +95,11 @@ class Publications:
         self.neighbours = neighbours
         self.interests = interests
         self._outbox = outbox
-        self._last_seen: dict[NodeId, tuple[int, int]] = {}
+        self._last_seen = LastSeen(limits.publishers_remembered_max)
         """The incarnation and number of each publisher's last publication."""
-        self._last_seen_settled: dict[NodeId, tuple[int, int]] = {}
+        self._last_seen_settled = LastSeen(limits.publishers_remembered_max)
         """The same on their way down, where what climbs comes back from the root."""
+        self.dropped = Dropped(limits.dropped_clients_max)
         self.place = 0
         """There, the place of the last publication that came down to here; at the root, of all."""
         self._lately_stable: deque[Key] = deque(maxlen=limits.lately_stable_max)
@@ -127,7 +129,7 @@ class Publications:
         last_seen = self._last_seen
         if self.ordering.settles_at_root and isinstance(source, Above):
             last_seen = self._last_seen_settled
-        if last_seen.get(publication.publisher, (0, 0)) >= stamp:
+        if last_seen.get(publication.publisher) >= stamp:
             decode_content(publication.content)  # it is kept, and told to whoever may need it
             if isinstance(source, Below) and source.kind is NodeKind.CLIENT:
                 _require_sent_before(source, publication)
@@ -464,6 +466,8 @@ class Publications:
             for below in route.down:
                 self._touched[below.node] = below
         self._touched_routes.clear()
+        self._last_seen.forget_some(self._publishers_needed)
+        self._last_seen_settled.forget_some(self._publishers_needed)
         if self._touched:
             for node, below in self._touched.items():
                 below.sent.advance_stable()
@@ -537,23 +541,45 @@ class Publications:
     def has_seen(self, key: Key) -> bool:
         """Whether this publication, or a later one of its publisher, has come by here."""
         publisher, *stamp = key
-        return self._last_seen.get(publisher, (0, 0)) >= tuple(stamp)
+        return self._last_seen.get(publisher) >= tuple(stamp)
 
     def note_seen(self, key: Key) -> None:
         """Take note that it has come by here now."""
         publisher, incarnation, seq = key
-        self._last_seen[publisher] = max(self._last_seen.get(publisher, (0, 0)), (incarnation, seq))
+        self._last_seen[publisher] = max(self._last_seen.get(publisher), (incarnation, seq))
 
     def latest_of(self, publisher: NodeId) -> tuple[int, int]:
         """The incarnation and the number of the last publication of somebody, as far as known."""
-        return self._last_seen.get(publisher, (0, 0))
+        return self._last_seen.get(publisher)
 
     @property
     def last_seen(self) -> tuple[PublicationId, ...]:
         """The last publication of everybody that has come by here, on its way down if it turns."""
         turns = self.ordering.settles_at_root
-        last_seen = self._last_seen_settled if turns else self._last_seen
-        return tuple(PublicationId(publisher, *stamp) for publisher, stamp in last_seen.items())
+        return tuple(self._last_seen_settled if turns else self._last_seen)
+
+    def forget_last_seen(self, publisher: NodeId) -> None:
+        """Behind another broker somebody begins anew, who has been let in there as who is new."""
+        self._last_seen.forget(publisher)
+        self._last_seen_settled.forget(publisher)
+
+    @property
+    def publishers_remembered(self) -> int:
+        """How many publishers are known here by their last publication."""
+        return len(self._last_seen)
+
+    def _publishers_needed(self) -> set[NodeId]:
+        """Of whom something is kept that came here, or who may send something again here."""
+        neighbours = self.neighbours
+        needed = {client.node for client in neighbours.clients()}
+        needed.update(self.dropped)
+        sources: list[Neighbour] = [*neighbours.below.values()]
+        sources += [neighbours.parent] if neighbours.parent is not None else []
+        for source in sources:
+            for arrival in source.received.keep():
+                if isinstance(arrival.publication, Publish) and not arrival.stable:
+                    needed.add(arrival.publisher)
+        return needed
 
     @property
     def lately_stable(self) -> tuple[PublicationId, ...]:

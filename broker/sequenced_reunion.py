@@ -119,10 +119,11 @@ class SequencedReunion:
         for arrival in down.values():
             if not arrival.stable:
                 self._give(arrival)
+        stable = known_to_be_stable(publications.lately_stable, self._orphans)
         for orphan in self._orphans:
             for publication in orphan.sent:
                 key = key_of(publication)
-                if publications.has_seen(key):
+                if publications.has_seen(key) or key in stable:
                     arrival = up.get(key) or self._stable(publication)
                     arrival.source = orphan.neighbour
                     _note_origin(orphan.neighbour, arrival)

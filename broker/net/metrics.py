@@ -149,6 +149,11 @@ class BrokerMetrics:
             "plait_received_messages_total", "Messages of any type", traffic.messages_received
         )
         yield _counter("plait_sent_messages_total", "Messages of any type", traffic.messages_sent)
+        yield _gauge(
+            "plait_publishers_remembered",
+            "Publishers whose last publication is known here, also of some that are gone",
+            counted.publishers_remembered,
+        )
         yield _gauge("plait_subscriptions", "Subscriptions known here", status["subscriptions"])
         yield _gauge("plait_advertisements", "Advertisements known here", status["advertisements"])
         yield _counter(

@@ -65,6 +65,8 @@ SIMULATED_LIMITS: Final = Limits(
     resume_timeout_s=5.0,
     # And portions so small that there are several.
     move_portion=2,
+    # And hardly anybody is remembered by what was published before.
+    publishers_remembered_max=1,
 )
 LIVELY_LIMITS: Final = attrs.evolve(
     # Where brokers freeze, others notice by heartbeats, long before clients despair.

@@ -12,12 +12,14 @@ import broker.client_core
 import broker.publications
 from broker.client_core import ClientCore
 from broker.effects import Deliver
+from broker.last_seen import NEVER, LastSeen, Stamp
 from broker.messages import Publish
 from broker.neighbours import NOWHERE
 from broker.publications import Publications
 from broker.sim.runs import SimulatedRun, simulate
 from broker.sim.workloads import Workload
 from faulttol.history import read_run
+from routing.ids import NodeId
 from tests.processes import finished
 
 A_FEW_SEEDS = range(150)
@@ -277,21 +279,21 @@ def _sends_nothing_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sends_everything_again_and_delivers_it(patch: pytest.MonkeyPatch) -> None:
-    class Forgetful(dict[Any, Any]):
-        def get(self, key: Any, default: Any = None) -> Any:
-            return default
+    class Forgetful(LastSeen):
+        def get(self, publisher: NodeId) -> Stamp:
+            return NEVER
 
     create = ClientCore.__init__
 
     def forgetful(self: ClientCore, *arguments: Any, **settings: Any) -> None:
         create(self, *arguments, **settings)
-        self._last_seen = Forgetful()
+        self._last_seen = Forgetful(1)
 
     patch.setattr(ClientCore, "__init__", forgetful)
     publish = Publications.on_publish
 
     def twice(self: Publications, source: Any, publication: Any, now: float) -> None:
-        self._last_seen.pop(publication.publisher, None)
+        self._last_seen[publication.publisher] = NEVER
         publish(self, source, publication, now)
 
     patch.setattr(Publications, "on_publish", twice)
