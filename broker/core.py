@@ -1270,7 +1270,10 @@ class BrokerCore:
     def drop(self, neighbour: Below, reason: str) -> None:
         """A neighbour is gone for good and did not take its leave."""
         self.outbox.log(Level.WARNING, "neighbour dropped", peer=neighbour.node, reason=reason)
-        self.outbox.record("suspected", about=neighbour.node, members=[self.node], millis=0)
+        since = neighbour.absent_since
+        behind = self._lag_of(neighbour) if since is None else self.now - since
+        millis = _millis(behind)
+        self.outbox.record("suspected", about=neighbour.node, members=[self.node], millis=millis)
         if is_client(neighbour):
             self.publications.dropped.note(neighbour.node, neighbour.incarnation)
             self._losses.give_up(neighbour.sent.unconfirmed, neighbour.node, reason)
@@ -1615,11 +1618,15 @@ class BrokerCore:
             self.drop(neighbour, reason)
         self._clients_isolated += count
 
+    def _lag_of(self, neighbour: Below) -> float:
+        confirmed = neighbour.sent.confirmed_count
+        sent = confirmed + len(neighbour.sent.unconfirmed)
+        return neighbour.lag.look(sent, confirmed, self.now)
+
     def _reason_to_isolate(self, client: Below) -> str | None:
         limits = self.limits
-        confirmed = client.sent.confirmed_count
         unconfirmed = len(client.sent.unconfirmed)
-        lag = client.lag.look(confirmed + unconfirmed, confirmed, self.now)
+        lag = self._lag_of(client)
         if unconfirmed > limits.unconfirmed_publications_max:
             return f"{unconfirmed} publications unconfirmed"
         if client.absent_since is not None:

@@ -965,7 +965,9 @@ class Reforming:
 
     def _note_loss(self, gap: _Gap, node: NodeId) -> None:
         gap.lost.add(node)
-        self._core.outbox.record("suspected", about=node, members=[self._core.node], millis=0)
+        core = self._core
+        millis = round(1000 * (core.now - gap.since), 3)
+        core.outbox.record("suspected", about=node, members=[core.node], millis=millis)
 
     def _is_broker(self, node: NodeId) -> bool:
         place = self._core.neighbourhood.place_of(node)

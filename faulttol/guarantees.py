@@ -42,6 +42,18 @@ unfrozen before anyone suspected it, was slow and has not failed. And the end of
 failure: from the first node on that was stopped after the last publication was issued, nothing
 counts.
 
+A client may be out of reach, or behind, for `PATIENCE_S` and miss nothing. That its broker gave it
+up is therefore no failure of the client by itself: a broker that suspects a client says for how
+many ``millis`` this had been out of reach, or behind, and a client that has ``joined`` again, for
+how many it was without a broker. Only if that is longer than the patience, the client had failed,
+from that long ago until it ``joined``; or if it was `BEHIND_MAX` publications behind, all of which
+that broker has ``skipped``. Else a ``skipped`` for this client excuses nothing.
+
+What matters is the time in which a publication was owed, from its issue to its confirmation.
+Subscriptions outlive a failure if the client's process does. They end with the process: when it
+``crashed`` or was ``stopped``, or at the latest when the next incarnation of the client has
+advertised, subscribed or published something.
+
 A broker that was well, and in the same incarnation is ``recovering``, was cut off with all that is
 behind it, which only more than δ failures bring about: too many have failed from ``millis`` before
 that until it is ``operational`` again. A client that ``joined`` and had lost its broker ``millis``
@@ -61,6 +73,7 @@ from typing import Final
 import attrs
 
 from faulttol.history import (
+    Manifest,
     Problem,
     PublicationId,
     Record,
@@ -72,6 +85,16 @@ from faulttol.history import (
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter
 from routing.values import Content
+
+PATIENCE_S: Final = 5.0
+"""So long a client may be out of reach and miss nothing. `Limits.resume_timeout_s` is as long, but
+this is the promise, and the judge takes nobody else's word for it."""
+
+BEHIND_MAX: Final = 20_000
+"""Nor may it be further behind than this; `Limits.unconfirmed_publications_max` is as many."""
+
+_UNPROVED_FORMAT: Final = 1
+"""In which nobody said how long a client had been out of reach: there, that it was is believed."""
 
 _ANY_ORDERING: Final = ("record", "duplicate", "spurious", "altered", "loss")
 _TOTAL_ORDER: Final = (*_ANY_ORDERING, "fifo", "pairwise")
@@ -98,15 +121,17 @@ class Excuse(enum.StrEnum):
     """Issued at the very time at which the subscription was confirmed or withdrawn: the clock
     cannot tell which came first."""
     SKIPPED = "skipped"
-    """A node recorded that it gave up on it, for this subscriber or for all behind that node."""
+    """A node recorded that it gave up on it, for all behind that node or for this subscriber. For
+    one subscriber, that one had failed, too, as with the next excuse: it is none without."""
     SUBSCRIBER_FAILED = "subscriber failed"
-    """The subscriber failed after the subscription was confirmed, and before the publication was.
-    A subscriber that comes back is owed what matches subscriptions confirmed from then on."""
+    """The subscriber failed after the subscription was confirmed, and had failed at some time
+    between the issue and the confirmation of the publication; or the process that had subscribed
+    had come to its end by then."""
     WITHDRAWN = "withdrawn in flight"
     """The subscription was withdrawn before the publication was confirmed. That stops delivery at
     once, wherever the publication is by then. What is confirmed, however, has arrived."""
     PUBLISHER_FAILED = "publisher failed"
-    """Never confirmed, and its publisher failed at or after its issue."""
+    """Never confirmed, and its publisher failed at or after its issue, or began another life."""
     TOO_MANY_FAILURES = "too many failures"
     """At some time between its issue and its confirmation more than δ brokers had failed, or a part
     of the overlay was cut off because of that. The promise is about each neighbourhood, and this
@@ -149,25 +174,42 @@ class Report:
 
 def check_run(history: RunHistory) -> Report:
     """Judge a run read from disk; one without a manifest by what every ordering guarantees."""
-    manifest = history.manifest
+    if history.manifest is not None:
+        return check_under(history.manifest, history.records, history.problems)
+    began = min((record["at"] for record in history.records), default=0.0)
+    return check(history.records, ordering="none", delta=0, began=began, problems=history.problems)
+
+
+def check_under(
+    manifest: Manifest, records: Iterable[Record], problems: Iterable[Problem] = ()
+) -> Report:
+    """Judge the records of a run by what its manifest says that it promised."""
     return check(
-        history.records,
-        ordering=manifest.ordering if manifest else "none",
-        delta=manifest.delta if manifest else 0,
-        problems=history.problems,
+        records,
+        ordering=manifest.ordering,
+        delta=manifest.delta,
+        patience=0.0 if manifest.format == _UNPROVED_FORMAT else PATIENCE_S,
+        began=manifest.started,
+        problems=problems,
     )
 
 
 def check(
-    records: Iterable[Record], *, ordering: str, delta: int = 1, problems: Iterable[Problem] = ()
+    records: Iterable[Record],
+    *,
+    ordering: str,
+    delta: int = 1,
+    patience: float = PATIENCE_S,
+    began: float = 0.0,
+    problems: Iterable[Problem] = (),
 ) -> Report:
     """Judge the records of one run, and the problems that were met in reading them.
 
     Records of one file come in its order, and the incarnations of one node in theirs; files may
-    be interleaved at will.
+    be interleaved at will. Witnesses speak of the seconds since the run `began`.
     """
     guarantees = GUARANTEES[ordering]
-    run = _Run(delta)
+    run = _Run(delta, patience, began)
     run.take_in(records)
     run.take_in_problems(problems)
     violations = [violation for name in guarantees for violation in _CHECKS[name](run)]
@@ -222,18 +264,25 @@ class _Run:
     """What the records of one run say, arranged for the questions that the checks ask."""
 
     delta: int
+    patience: float
+    """So long a broker has to have waited for a client, in seconds, before it gave it up."""
+    began: float
     run_names: list[str] = attrs.field(factory=list)
     """There should be one."""
     published: dict[PublicationId, Record] = attrs.field(factory=dict)
     confirmed: dict[PublicationId, Record] = attrs.field(factory=dict)
     skipped: set[tuple[PublicationId, str | None]] = attrs.field(factory=set)
     """Each with the subscriber for which it was skipped, or None where that is not one alone."""
+    skipped_by: Counter[tuple[str, str | None]] = attrs.field(factory=Counter)
+    """How many publications each node has skipped for each subscriber."""
     subscribers: dict[str, _Subscriber] = attrs.field(factory=dict)
     clients: set[str] = attrs.field(factory=set)
     node_events: list[Record] = attrs.field(factory=list)
     """What makes a node fail, or be well again."""
     lives: defaultdict[str, set[int]] = attrs.field(factory=lambda: defaultdict(set))
     """The incarnations of each publisher of which publications are known."""
+    begun: dict[str, dict[int, float]] = attrs.field(factory=dict)
+    """When each incarnation of a client first had something to say for itself."""
     unsound: list[Violation] = attrs.field(factory=list)
     """What is wrong with the history itself."""
     excused: Counter[Excuse] = attrs.field(factory=Counter)
@@ -250,6 +299,15 @@ class _Run:
     @property
     def name(self) -> str:
         return self.run_names[0] if self.run_names else ""
+
+    def next_life_of(self, node: str, incarnation: int) -> float:
+        """Return when a later incarnation of a client had begun; infinity if none is known."""
+        lives = self.begun.get(node, {})
+        return min((at for life, at in lives.items() if life > incarnation), default=math.inf)
+
+    def seconds(self, at: float) -> str:
+        """Say when something happened, from the beginning of the run."""
+        return f"{at - self.began:.3f} s"
 
     def violation(self, guarantee: str, witness: str, *records: Record) -> Violation:
         return Violation(guarantee, self.name, witness, tuple(map(place_of, records)))
@@ -324,10 +382,15 @@ class _Run:
         self.unsound.append(self.violation("record", witness, record))
 
     def on_advertised(self, record: Record) -> None:
-        self.clients.add(record["client"])
+        self._note_client(record["client"], record)
+
+    def _note_client(self, client: str, record: Record) -> None:
+        """Note what a client has recorded itself: that it is one, and which life of it goes on."""
+        self.clients.add(client)
+        self.begun.setdefault(client, {}).setdefault(record["incarnation"], record["at"])
 
     def on_subscribed(self, record: Record) -> None:
-        self.clients.add(record["client"])
+        self._note_client(record["client"], record)
         matches = None
         try:
             matches = parse_filter(record["filter"]).matches
@@ -352,7 +415,7 @@ class _Run:
     def on_published(self, record: Record) -> None:
         publication, content = publication_of(record), record["content"]
         publisher, incarnation, _ = publication
-        self.clients.add(publisher)
+        self._note_client(publisher, record)
         self.lives[publisher].add(incarnation)
         self._check_count(record, "seq", publisher, incarnation)
         if publication not in self.published:
@@ -374,6 +437,7 @@ class _Run:
         subscriber.delivered.setdefault(publication, delivery)
 
     def on_skipped(self, record: Record) -> None:
+        self.skipped_by[record["node"], record.get("subscriber")] += 1
         self.skipped.add((publication_of(record), record.get("subscriber")))
 
     def on_node_event(self, record: Record) -> None:
@@ -508,10 +572,10 @@ def _loss(
     return run.violation(
         "loss",
         f"{subscriber.name} never delivered {run.name_of(publication)}, "
-        f"published at {published['at']} and "
-        + (f"confirmed at {confirmed['at']}" if confirmed else "never confirmed")
+        f"published at {run.seconds(published['at'])} and "
+        + (f"confirmed at {run.seconds(confirmed['at'])}" if confirmed else "never confirmed")
         + f", which matches its subscription {subscription.record['subscription']}, "
-        f"confirmed at {subscription.since}: {subscription.record['filter']}",
+        f"confirmed at {run.seconds(subscription.since)}: {subscription.record['filter']}",
         published,
         *([confirmed] if confirmed else []),
         subscription.record,
@@ -526,45 +590,72 @@ def _excuse(
     publication: PublicationId,
 ) -> Excuse | None:
     """Say why this subscription does not make a missing publication a loss; None if it does."""
-    issued = run.published[publication]["at"]
+    published = run.published[publication]
+    issued = published["at"]
     confirmed = run.confirmed[publication]["at"] if publication in run.confirmed else math.inf
-    failed = failures.first_of(subscriber.name, subscription.since)
+    end = _end_of_life(run, failures, subscription)
+    has_failed = end <= confirmed and end < math.inf
+    has_failed = has_failed or failures.has_failed(
+        subscriber.name, issued, confirmed, noted_since=subscription.since
+    )
     if issued in (subscription.since, subscription.until):
         return Excuse.SIMULTANEOUS
-    if not run.skipped.isdisjoint({(publication, subscriber.name), (publication, None)}):
+    is_skipped = has_failed and (publication, subscriber.name) in run.skipped
+    if is_skipped or (publication, None) in run.skipped:
         return Excuse.SKIPPED
-    if failed <= confirmed and failed < math.inf:
+    if has_failed:
         return Excuse.SUBSCRIBER_FAILED
     if subscription.until <= confirmed and subscription.until < math.inf:
         return Excuse.WITHDRAWN
-    if confirmed == math.inf and failures.has_failed(publication[0], issued):
-        return Excuse.PUBLISHER_FAILED
+    if confirmed == math.inf:
+        publisher, life = published["publisher"], published["incarnation"]
+        has_ended = run.next_life_of(publisher, life) < math.inf
+        if has_ended or failures.has_failed(publisher, issued, math.inf):
+            return Excuse.PUBLISHER_FAILED
     if failures.were_too_many(subscriber.name, issued, confirmed):
         return Excuse.TOO_MANY_FAILURES
     return None
+
+
+def _end_of_life(run: _Run, failures: "_Failures", subscription: _Subscription) -> float:
+    """Return when the process had ended, at the latest, that had subscribed; infinity if never."""
+    client, life = subscription.record["client"], subscription.record["incarnation"]
+    ends = (at for at in failures.ended.get(client, ()) if at >= subscription.since)
+    return min([run.next_life_of(client, life), *ends])
 
 
 _Interval = tuple[float, float]
 
 
 @attrs.frozen
+class _Failure:
+    """One time in which a node had failed."""
+
+    time: _Interval
+    noted_at: float
+    """When somebody recorded it. A client that was heard of after that is back."""
+
+
+@attrs.frozen
 class _Failures:
     """When which nodes had failed; see the rules at the top."""
 
-    by_node: Mapping[str, Sequence[_Interval]]
+    by_node: Mapping[str, Sequence[_Failure]]
+    ended: Mapping[str, Sequence[float]]
+    """When the processes of nodes ended."""
     too_many: Sequence[_Interval]
     """When more than δ brokers had failed at the same time, or somebody was cut off."""
     too_many_for: Mapping[str, Sequence[_Interval]]
     """When clients had no session because of that."""
 
-    def first_of(self, node: str, since: float) -> float:
-        """Return when the node first failed from a time on; infinity if it never did."""
-        starts = (start for start, _ in self.by_node.get(node, ()) if start >= since)
-        return min(starts, default=math.inf)
-
-    def has_failed(self, node: str, since: float) -> bool:
-        """Tell whether there was a time from then on at which the node had failed."""
-        return any(end >= since for _, end in self.by_node.get(node, ()))
+    def has_failed(
+        self, node: str, since: float, until: float, *, noted_since: float = -math.inf
+    ) -> bool:
+        """Tell whether there was a time between at which the node had failed."""
+        return any(
+            failure.noted_at >= noted_since and _overlap((since, until), failure.time)
+            for failure in self.by_node.get(node, ())
+        )
 
     def were_too_many(self, client: str, since: float, until: float) -> bool:
         """Tell whether there was a time between at which too many had failed for a client."""
@@ -573,35 +664,62 @@ class _Failures:
 
 
 def _failures(run: _Run) -> _Failures:
-    by_node: defaultdict[str, list[_Interval]] = defaultdict(list)
-    failed_at: dict[str, float] = {}
+    by_node: defaultdict[str, list[_Failure]] = defaultdict(list)
+    ended: defaultdict[str, list[float]] = defaultdict(list)
+    failed_at: dict[str, tuple[float, float]] = {}  # and when that was noted
     given_up: set[str] = set()  # failed, and not merely slow
     events = _events_before_the_end(run)
     for event in events:
         at, kind, node = event["at"], event["kind"], event["about"]
+        away = _seconds_away(run, event)
+        if kind in ("crashed", "stopped"):
+            ended[node].append(at)
+        if kind == "suspected" and not _may_suspect(run, event):
+            continue  # given up too early: what it misses by that is lost
         if kind in _FAILURES:
-            failed_at.setdefault(node, at)
+            failed_at.setdefault(node, (at - away, at))
             if kind != "frozen":
                 given_up.add(node)
         elif node not in failed_at:
-            continue
+            if kind == "joined" and away >= PATIENCE_S:
+                by_node[node].append(_Failure((at - away, at), noted_at=at))
         elif kind == "unfrozen" and node not in given_up:
             del failed_at[node]
         elif kind == ("joined" if node in run.clients else "operational"):
-            by_node[node].append((failed_at.pop(node), at))
+            since, noted_at = failed_at.pop(node)
+            by_node[node].append(_Failure((since, at), noted_at))
             given_up.discard(node)
-    for node, at in failed_at.items():
-        by_node[node].append((at, math.inf))
-    brokers = [intervals for node, intervals in by_node.items() if node not in run.clients]
+    for node, (since, noted_at) in failed_at.items():
+        by_node[node].append(_Failure((since, math.inf), noted_at))
+    of_brokers = [
+        failure.time
+        for node, failures in by_node.items()
+        if node not in run.clients
+        for failure in failures
+    ]
     too_many = [
-        *_times_of_more_than(run.delta, chain.from_iterable(brokers)),
+        *_times_of_more_than(run.delta, of_brokers),
         *_times_cut_off(events),
     ]
     too_many_for: defaultdict[str, list[_Interval]] = defaultdict(list)
     for client, homeless in _times_without_session(run, events):
         if any(_overlap(homeless, time) for time in too_many):
             too_many_for[client].append(homeless)
-    return _Failures(by_node, too_many, too_many_for)
+    return _Failures(by_node, ended, too_many, too_many_for)
+
+
+def _seconds_away(run: _Run, event: Record) -> float:
+    """Return for how long a client had been away, or behind, by what is said of it."""
+    return event.get("millis", 0) / 1000 if event["about"] in run.clients else 0.0
+
+
+def _may_suspect(run: _Run, event: Record) -> bool:
+    """Tell whether the one who suspects a node had waited as long as is promised to clients."""
+    return (
+        event["about"] not in run.clients
+        or _seconds_away(run, event) >= run.patience
+        or run.skipped_by[event["node"], event["about"]] >= BEHIND_MAX
+    )
 
 
 def _overlap(one: _Interval, other: _Interval) -> bool:

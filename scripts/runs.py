@@ -13,7 +13,7 @@ from broker.effects import Effect
 from broker.event_lines import forward_lines
 from broker.limits import DEFAULT_LIMITS
 from broker.sim.world import LAUNCHER, Node, World
-from faulttol.guarantees import Report, check, check_run
+from faulttol.guarantees import Report, check_run, check_under
 from faulttol.history import (
     HistoryWriter,
     Manifest,
@@ -200,7 +200,7 @@ def run_simulated(plan: RunPlan) -> Report:
         simulated=True,
     )
     write_run(plan.directory, manifest, records)
-    return check(records, ordering=plan.ordering, delta=plan.delta)
+    return check_under(manifest, records)
 
 
 def _describe_topology(overlay: Overlay) -> dict[str, str | None]:

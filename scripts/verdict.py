@@ -20,6 +20,9 @@ PROMISES: Final[Mapping[str, str]] = {
     "pairwise": "two subscribers see what they both receive in the same order",
 }
 VIOLATIONS_SHOWN: Final = 20
+NOTHING_TO_JUDGE: Final = (
+    "Nothing was published, so there was nothing to judge: this says nothing about the guarantees."
+)
 
 
 def print_verdict(report: Report, *, ordering: str, place: str) -> None:
@@ -30,11 +33,14 @@ def print_verdict(report: Report, *, ordering: str, place: str) -> None:
         f"{figures['publishers']} publishers, {figures['delivered']} deliveries to "
         f"{figures['subscribers']} subscribers with {figures['subscriptions']} subscriptions."
     )
-    click.echo("Guaranteed, and checked against the history:")
     broken = {violation.guarantee for violation in report.violations}
-    for guarantee in report.guarantees:
-        word = click.style("BROKEN", fg="red") if guarantee in broken else "kept  "
-        click.echo(f"  {word}  {guarantee:10} {PROMISES.get(guarantee, guarantee)}")
+    if figures["published"] or broken:
+        click.echo("Guaranteed, and checked against the history:")
+        for guarantee in report.guarantees:
+            word = click.style("BROKEN", fg="red") if guarantee in broken else "kept  "
+            click.echo(f"  {word}  {guarantee:10} {PROMISES.get(guarantee, guarantee)}")
+    else:
+        click.echo(NOTHING_TO_JUDGE)
     for excuse, count in report.excused.items():
         click.echo(f"  {count} publications were not delivered to somebody, with excuse: {excuse}")
     for violation in report.violations[:VIOLATIONS_SHOWN]:

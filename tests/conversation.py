@@ -164,12 +164,18 @@ class Conversation:
         parent = self.broker(name).neighbours.parent
         return None if parent is None else parent.node
 
+    @property
+    def _patience(self) -> float:
+        return self.world.limits.resume_timeout_s
+
     def judge(self, ordering: str = "fifo") -> Report:
-        return check(self.world.records(), ordering=ordering, delta=1)
+        return check(self.world.records(), ordering=ordering, delta=1, patience=self._patience)
 
     def troubles(self, ordering: str = "pairwise") -> list[str]:
         """Guarantees that did not hold, whoever failed, and what has not come to an end."""
-        report = check(self.world.records(), ordering=ordering, delta=NEVER_TOO_MANY)
+        report = check(
+            self.world.records(), ordering=ordering, delta=NEVER_TOO_MANY, patience=self._patience
+        )
         found = [str(violation) for violation in report.violations]
         for node in self.world.nodes.values():
             core = node.core

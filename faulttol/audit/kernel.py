@@ -21,7 +21,7 @@ from faulttol.audit.evidence import LINES_MAX, Deliveries, Publications, times_o
 from faulttol.audit.times import Times
 from faulttol.audit.verdict import RunVerdict
 from faulttol.errors import HistoryError
-from faulttol.guarantees import GUARANTEES, Report, check, check_run
+from faulttol.guarantees import GUARANTEES, Report, check_run, check_under
 from faulttol.history import (
     HISTORY_FOLDER,
     KINDS,
@@ -137,9 +137,7 @@ def verdict_of(
         )
     else:
         records = sorted([*others, *suspicious], key=lambda numbered: numbered[0])
-        report = check(
-            (record for _, record in records), ordering=manifest.ordering, delta=manifest.delta
-        )
+        report = check_under(manifest, (record for _, record in records))
         # The evidence was found sound; the gaps that the judge saw are what was left out.
         report = attrs.evolve(
             report,

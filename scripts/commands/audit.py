@@ -169,6 +169,9 @@ def print_verdicts(verdicts: list[RunVerdict]) -> None:
         violations = sum(verdict.violations.get(guarantee, 0) for verdict in verdicts)
         rows.append([guarantee, checked, broken, violations, promise])
     print_table(["guarantee", "runs checked", "broken in", "violations", "promise"], rows)
+    empty = sum(not verdict.figures["published"] for verdict in verdicts)
+    if empty:
+        click.echo(f"In {empty} of the runs nothing was published: there was nothing to judge.")
     for excuse, count in excused.items():
         click.echo(f"{count} publications were not delivered to somebody, with excuse: {excuse}")
     lines = [

@@ -1,7 +1,7 @@
 """Each guarantee as it is defined, with loops inside of loops: for small histories, and to compare.
 
-Nothing is shared with `faulttol.guarantees` but the filters. Nodes do not fail in these histories,
-and nothing is skipped.
+Nothing is shared with `faulttol.guarantees` but the filters. In these histories no process fails;
+clients are away, and come back in the same life or in another one.
 """
 
 import math
@@ -14,6 +14,10 @@ from routing.filter_text import parse_filter
 
 Publication = tuple[str, int, int]
 """A publisher, which of its lives, and the number in that."""
+
+
+AGES = 1e12
+"""When what is never confirmed is confirmed: late, but before what never happens."""
 
 
 def violations_in(records: Sequence[Record]) -> dict[str, int]:
@@ -118,7 +122,7 @@ def losses(records: Sequence[Record]) -> int:
 def is_owed(records: Sequence[Record], subscriber: str, published: Record) -> bool:
     confirmed_at = min(
         (one["at"] for one in of_kind(records, "confirmed") if named(one) == named(published)),
-        default=math.inf,
+        default=AGES,
     )
     for subscribed in of_kind(records, "subscribed"):
         withdrawn_at = min(
@@ -134,9 +138,41 @@ def is_owed(records: Sequence[Record], subscriber: str, published: Record) -> bo
             and parse_filter(subscribed["filter"]).matches(published["content"])
             and subscribed["at"] < published["at"] < withdrawn_at
             and (confirmed_at < withdrawn_at or withdrawn_at == math.inf)
+            and not was_away(records, subscribed, published["at"], confirmed_at)
+            and confirmed_at < end_of_life(records, subscribed)
         ):
             return True
     return False
+
+
+def was_away(records: Sequence[Record], subscribed: Record, since: float, until: float) -> bool:
+    """Tell whether the client was away for more than 5 s, between two times, and had subscribed."""
+    about = [one for one in records if one.get("about") == subscribed["client"]]
+    for record in sorted(about, key=lambda one: one["at"]):
+        back_at = record["at"]
+        if record["kind"] == "suspected":
+            returns = [
+                one["at"] for one in about if one["kind"] == "joined" and one["at"] > record["at"]
+            ]
+            back_at = min(returns, default=math.inf)
+        is_long = record["kind"] in ("suspected", "joined") and record["millis"] >= 5000
+        is_then = is_long and record["at"] - record["millis"] / 1000 <= until and back_at >= since
+        if is_then and record["at"] >= subscribed["at"]:
+            return True
+    return False
+
+
+def end_of_life(records: Sequence[Record], subscribed: Record) -> float:
+    """Say when another life of the client had begun, or when it is never going to."""
+    kinds = ("subscribed", "published", "advertised")
+    later = [
+        one["at"]
+        for one in records
+        if one["node"] == subscribed["client"]
+        and one["incarnation"] > subscribed["incarnation"]
+        and one["kind"] in kinds
+    ]
+    return min(later, default=2 * AGES)
 
 
 def order_of(records: Sequence[Record], subscriber: str) -> list[Publication]:

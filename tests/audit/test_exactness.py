@@ -47,7 +47,9 @@ def clean_history(chance: random.Random, *, has_lives: bool) -> list[Record]:
             bus.unsubscribe(client, chance.randrange(9))
         elif step < 0.20 and has_lives:
             bus.story.next_incarnation(client)
-        elif step < 0.23:
+        elif step < 0.22 and has_lives:
+            bus.go_away(client)
+        elif step < 0.25:
             bus.come_back(chance.choice("pqr"))
         elif step < 0.60:
             price, crc = chance.randrange(10), chance.randrange(9)
@@ -61,10 +63,10 @@ def clean_history(chance: random.Random, *, has_lives: bool) -> list[Record]:
 
 
 KEEP_LIVES: Final = (
-    *("duplicated", "dropped", "body_altered", "content_altered", "never_published"),
+    *("duplicated", "body_altered", "content_altered", "never_published"),
     "of_a_life_that_published_nothing",
 )
-"""Defects that are what they are also where a subscriber has several incarnations."""
+"""Defects that are what they are also where subscribers come back or were away."""
 
 
 def history_with(name: str | None, chance: random.Random) -> tuple[list[Record], str | None]:

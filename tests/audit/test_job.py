@@ -75,11 +75,13 @@ def random_bus(chance: random.Random) -> Bus:
         elif step < 0.93:
             story.launcher(chance.choice(["crashed", "frozen", "stopped", "unfrozen"]), node)
         elif step < 0.96:
-            story.broker("b3", chance.choice(["suspected", "operational", "joined"]), node)
+            kind = chance.choice(["suspected", "operational", "joined"])
+            story.broker("b3", kind, node, millis=chance.choice([0.5, 900.0, 9000.0]))
         elif step < 0.97:
             bus.come_back(chance.choice("pqr"))
         elif step < 0.985:
-            story.skip("b3", "p", seq=chance.randint(1, 5))
+            for_whom = chance.choice([{}, {"subscriber": client}])
+            story.skip("b3", "p", chance.randint(1, 5), life=chance.randint(1, 2), **for_whom)
         else:
             story.next_incarnation(client)
         if chance.random() < 0.1:

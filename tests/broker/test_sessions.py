@@ -8,6 +8,7 @@ from broker.limits import Limits
 from broker.messages import Advertise, Confirm, GoodbyeCode, Unadvertise
 from broker.neighbours import UP
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS
+from faulttol.guarantees import check
 from routing.ids import NodeId, OperationId
 from tests.conversation import LINK_DELAY_S, Client, Conversation
 
@@ -174,6 +175,14 @@ def test_a_subscriber_away_for_too_long_begins_anew() -> None:
     ]
     assert ticker.core.unconfirmed == 0, "nobody waits for a subscriber that is gone"
     assert overlay.judge().is_clean
+    [suspected] = [r for r in overlay.world.records() if r["kind"] == "suspected"]
+    assert suspected["about"] == "reader"
+    assert 500 < suspected["millis"] < 1000, "how long it had been away when it was given up"
+    told_too_little = [
+        r | {"millis": 400} if r is suspected else r for r in overlay.world.records()
+    ]
+    verdict = check(told_too_little, ordering="fifo", patience=0.5)
+    assert [violation.guarantee for violation in verdict.violations] == ["loss"]
 
 
 def test_a_publisher_away_for_too_long_sends_again_what_was_not_confirmed() -> None:
@@ -239,6 +248,9 @@ def test_a_subscriber_that_confirms_nothing_is_isolated_and_nobody_else() -> Non
     assert ticker.core.unconfirmed == 0
     said = "1 publications unconfirmed, the first for 1."
     assert any(said in line for line in overlay.world.trace)
+    [suspected] = [r for r in overlay.world.records() if r["kind"] == "suspected"]
+    assert suspected["about"] == "stuck"
+    assert suspected["millis"] > 1000, "how long it had confirmed nothing"
 
 
 def test_a_broker_that_stops_finishes_what_it_accepted() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from faulttol.guarantees import Excuse
+from faulttol.guarantees import PATIENCE_S, Excuse
 from faulttol.history import MemoryHistory, Record
 
 
@@ -113,8 +113,15 @@ class Story:
             crc=crc,
         )
 
-    def skip(self, node: str, publisher: str, seq: int = 1, **fields: str) -> None:
-        self.write(node, "skipped", **self._named(publisher, seq), reason="too late", **fields)
+    def skip(
+        self, node: str, publisher: str, seq: int = 1, *, life: int | None = None, **fields: str
+    ) -> None:
+        named = self._named(publisher, seq, life)
+        self.write(node, "skipped", **named, reason="too late", **fields)
+
+    def give_up(self, client: str, *, away_s: float = 1.5 * PATIENCE_S) -> None:
+        """Let a broker give up a client that was away for so long."""
+        self.broker("b1", "suspected", client, millis=1000 * away_s)
 
     def launcher(self, kind: str, about: str) -> None:
         self.write("launcher", kind, about=about)
@@ -497,6 +504,75 @@ def dropped_for_a_subscriber_that_came_back(story: Story, is_broken: bool) -> No
 
 
 @breaks("loss")
+def skipped_for_a_client_that_never_was_away(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    if is_broken:
+        story.skip("b1", "p", subscriber="s")
+    else:
+        story.deliver("s", "p")
+
+
+@breaks("loss")
+def given_up_sooner_than_promised(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    if is_broken:
+        story.give_up("s", away_s=0.9 * PATIENCE_S)
+        story.skip("b1", "p", subscriber="s")
+        story.broker("b1", "joined", "s", millis=900 * PATIENCE_S)
+    else:
+        story.deliver("s", "p")
+
+
+@breaks("loss")
+def frozen_for_less_than_the_patience(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    story.launcher("frozen", "s")
+    if is_broken:
+        story.give_up("s", away_s=0.9 * PATIENCE_S)
+    story.launcher("unfrozen", "s")
+    if not is_broken:
+        story.deliver("s", "p")
+
+
+@breaks("loss")
+def dropped_long_before_the_client_was_away(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    if not is_broken:
+        story.deliver("s", "p")
+    story.confirm("p")
+    for _ in range(10):
+        story.advertise("q")
+    story.give_up("s")
+    story.skip("b1", "p", subscriber="s")
+
+
+@breaks("loss")
+def dropped_after_the_client_was_back(story: Story, is_broken: bool) -> None:
+    """By a subscription that it had before it was away, and has still."""
+    story.subscribe("s")
+    story.give_up("s")
+    story.broker("b1", "joined", "s")
+    story.publish("p")
+    if not is_broken:
+        story.deliver("s", "p")
+
+
+@breaks("loss")
+def failure_of_one_life_of_a_publisher_is_none_of_the_other(story: Story, is_broken: bool) -> None:
+    story.subscribe("s")
+    story.launcher("crashed", "p")
+    story.next_incarnation("p")
+    story.broker("b1", "joined", "p")
+    story.publish("p")
+    if not is_broken:
+        story.deliver("s", "p")
+
+
+@breaks("loss")
 def end_of_the_run_excuses_nothing(story: Story, is_broken: bool) -> None:
     story.subscribe("s")
     story.publish("p")
@@ -637,7 +713,17 @@ def issued_when_the_subscription_was_withdrawn(story: Story, is_excused: bool) -
 def skipped_for_this_subscriber(story: Story, is_excused: bool) -> None:
     story.subscribe("s")
     story.publish("p")
-    story.skip("b1", "p", subscriber="s" if is_excused else "t")
+    if is_excused:
+        story.give_up("s")
+    story.skip("b1", "p", subscriber="s")
+
+
+@excuses(Excuse.SKIPPED)
+def skipped_for_a_subscriber_that_came_back_later(story: Story, is_excused: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    story.skip("b1", "p", subscriber="s")
+    story.broker("b1", "joined", "s", millis=(1100 if is_excused else 900) * PATIENCE_S)
 
 
 @excuses(Excuse.SKIPPED)
@@ -684,7 +770,7 @@ def subscriber_suspected_while_frozen(story: Story, is_excused: bool) -> None:
     story.publish("p")
     story.launcher("frozen", "s")
     if is_excused:
-        story.broker("b1", "suspected", "s")
+        story.give_up("s")
     story.launcher("unfrozen", "s")
 
 
@@ -692,7 +778,23 @@ def subscriber_suspected_while_frozen(story: Story, is_excused: bool) -> None:
 def subscriber_given_up_by_its_broker(story: Story, is_excused: bool) -> None:
     story.subscribe("s")
     story.publish("p")
-    story.broker("b1", "suspected" if is_excused else "joined", "s")
+    if is_excused:
+        story.give_up("s")
+    else:
+        story.broker("b1", "joined", "s")
+
+
+@excuses(Excuse.SUBSCRIBER_FAILED)
+def subscriber_began_another_life(story: Story, is_excused: bool) -> None:
+    """Nobody has recorded what became of the first one."""
+    story.subscribe("s")
+    story.publish("p")
+    if not is_excused:
+        story.confirm("p")
+    story.next_incarnation("s")
+    story.subscribe("s", number=2)
+    if is_excused:
+        story.confirm("p")
 
 
 @excuses(Excuse.WITHDRAWN)
@@ -736,6 +838,22 @@ def publisher_crashed_when_it_published(story: Story, is_excused: bool) -> None:
     else:
         story.at_the_same_time()
     story.publish("p")
+
+
+@excuses(Excuse.PUBLISHER_FAILED)
+def publisher_began_another_life(story: Story, is_excused: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    if is_excused:
+        story.next_incarnation("p")
+    story.publish("p", price=0)
+
+
+@excuses(Excuse.PUBLISHER_FAILED)
+def publisher_was_away(story: Story, is_excused: bool) -> None:
+    story.subscribe("s")
+    story.publish("p")
+    story.give_up("p", away_s=(1.1 if is_excused else 0.9) * PATIENCE_S)
 
 
 @excuses(Excuse.PUBLISHER_FAILED)
@@ -820,7 +938,7 @@ def without_a_session_since_too_many_had_failed(story: Story, is_excused: bool) 
     story.broker("b1", "operational", "b1")
     story.publish("p")
     story.confirm("p")
-    story.broker("b1", "joined", "s", millis=3_600_000)
+    story.broker("b1", "joined", "s", millis=950 * PATIENCE_S)
 
 
 @excuses(Excuse.TOO_MANY_FAILURES)

@@ -6,7 +6,17 @@ from pathlib import Path
 import attrs
 import pytest
 
-from faulttol.guarantees import GUARANTEES, Excuse, Report, Violation, check, check_run
+from broker.limits import Limits
+from faulttol.guarantees import (
+    BEHIND_MAX,
+    GUARANTEES,
+    PATIENCE_S,
+    Excuse,
+    Report,
+    Violation,
+    check,
+    check_run,
+)
 from faulttol.history import Manifest, Record, read_run, write_run
 from tests.faulttol.broken_histories import BROKEN, EXCUSED, Case, Story
 
@@ -329,13 +339,13 @@ WITNESSES = {
         ["history/p-1.jsonl:1", "history/s-1.jsonl:2"],
     ),
     "dropped": (
-        "s never delivered p#1, published at 2.0 and confirmed at 3.0, "
-        "which matches its subscription s/1, confirmed at 1.0: price > 0",
+        "s never delivered p#1, published at 2.000 s and confirmed at 3.000 s, "
+        "which matches its subscription s/1, confirmed at 1.000 s: price > 0",
         ["history/p-1.jsonl:1", "history/p-1.jsonl:2", "history/s-1.jsonl:1"],
     ),
     "dropped_and_never_confirmed": (
-        "s never delivered p#1, published at 2.0 and never confirmed, "
-        "which matches its subscription s/1, confirmed at 1.0: price > 0",
+        "s never delivered p#1, published at 2.000 s and never confirmed, "
+        "which matches its subscription s/1, confirmed at 1.000 s: price > 0",
         ["history/p-1.jsonl:1", "history/s-1.jsonl:1"],
     ),
     "swapped_far_apart": (
@@ -364,6 +374,60 @@ def test_witness_can_be_checked_by_hand(name: str) -> None:
     assert judge(case.history(True)).violations == (
         Violation(guarantee, "run", witness, tuple(places)),
     )
+
+
+def test_times_are_seconds_since_the_run_began(tmp_path: Path) -> None:
+    story = Story()
+    story.now = 1795122397.123
+    story.subscribe("s")
+    story.publish("p")
+    write_run(tmp_path, attrs.evolve(MANIFEST, started=1795122396.5), story.records)
+    [violation] = check_run(read_run(tmp_path)).violations
+    (tmp_path / "manifest.json").unlink()
+    *_, without_a_manifest = check_run(read_run(tmp_path)).violations
+
+    assert violation.witness == (
+        "s never delivered p#1, published at 2.623 s and never confirmed, "
+        "which matches its subscription s/1, confirmed at 1.623 s: price > 0"
+    )
+    assert "published at 1.000 s" in without_a_manifest.witness
+
+
+def test_the_judge_is_as_patient_as_brokers_are() -> None:
+    assert Limits().resume_timeout_s == PATIENCE_S
+    assert Limits().stall_timeout_s >= PATIENCE_S
+    assert Limits().unconfirmed_publications_max == BEHIND_MAX
+
+
+@pytest.mark.parametrize(("behind", "is_excused"), [(BEHIND_MAX - 1, False), (BEHIND_MAX, True)])
+def test_a_client_may_also_be_too_many_publications_behind(behind: int, is_excused: bool) -> None:
+    story = Story()
+    story.subscribe("s", "price = 2")
+    for _ in range(behind - 1):
+        story.publish("p", price=1)
+    story.publish("p", price=2)
+    story.give_up("s", away_s=0.1)
+    for seq in range(behind):
+        story.skip("b1", "p", seq + 1, subscriber="s")
+    report = judge(story.records)
+
+    assert report.excused == ({Excuse.SKIPPED: 1} if is_excused else {})
+    assert broken_guarantees(report) == ([] if is_excused else ["loss"])
+
+
+def test_older_histories_do_not_say_how_long_a_client_was_away(tmp_path: Path) -> None:
+    story = Story()
+    story.subscribe("s")
+    story.publish("p")
+    story.broker("b1", "suspected", "s", millis=0)
+    story.skip("b1", "p", subscriber="s")
+    for version, excused in ((1, {Excuse.SKIPPED: 1}), (2, {})):
+        directory = tmp_path / str(version)
+        write_run(directory, attrs.evolve(MANIFEST, format=version), story.records)
+        report = check_run(read_run(directory))
+
+        assert report.excused == excused
+        assert broken_guarantees(report) == ([] if excused else ["loss"])
 
 
 def test_violation_in_one_line() -> None:

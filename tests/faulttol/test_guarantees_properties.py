@@ -58,13 +58,16 @@ class Bus:
         if not self.held[client]:
             return
         name = list(self.held[client])[choice % len(self.held[client])]
-        del self.held[client][name]
-        self.story.unsubscribe(client, number=int(name.partition("/")[2]))
+        self._end(client, name)
         for waiting in list(self.queues[client]):
             if name in waiting.subscriptions:
                 waiting.subscriptions.remove(name)
                 if not waiting.subscriptions:
                     self._leaves(client, waiting)
+
+    def _end(self, client: str, name: str) -> None:
+        del self.held[client][name]
+        self.story.unsubscribe(client, number=int(name.partition("/")[2]))
 
     def publish(self, publisher: str, price: int, ordered: bool, crc: int) -> None:
         life = publisher, self.story.incarnation_of(publisher)
@@ -81,6 +84,17 @@ class Bus:
 
     def come_back(self, publisher: str) -> None:
         self.story.next_incarnation(publisher)
+
+    def go_away(self, client: str) -> None:
+        """For longer than a broker waits: what was under way is skipped, and the session lost."""
+        self.story.give_up(client)
+        for waiting in list(self.queues[client]):
+            publisher, life, seq = waiting.publication
+            self.story.skip("b1", publisher, seq, life=life, subscriber=client)
+            self._leaves(client, waiting)
+        self.story.broker("b1", "joined", client)
+        for name in list(self.held[client]):
+            self._end(client, name)
 
     def deliver(self, client: str, choice: int) -> None:
         """Deliver something that is not ordered, or else the next that is."""
@@ -127,18 +141,20 @@ SUBSCRIBE = st.tuples(st.just("subscribe"), CLIENTS, st.integers(0, 3), st.integ
 UNSUBSCRIBE = st.tuples(st.just("unsubscribe"), CLIENTS, CHOICES)
 PUBLISH = st.tuples(st.just("publish"), st.sampled_from(PUBLISHERS), PRICES, MOSTLY, CHOICES)
 COME_BACK = st.tuples(st.just("come_back"), st.sampled_from(PUBLISHERS))
+GO_AWAY = st.tuples(st.just("go_away"), CLIENTS)
 DELIVER = st.tuples(st.just("deliver"), CLIENTS, CHOICES)
-STEPS: st.SearchStrategy[tuple[Any, ...]] = st.sampled_from(
-    [SUBSCRIBE] * 2 + [UNSUBSCRIBE, COME_BACK] + [PUBLISH] * 5 + [DELIVER] * 5,
-).flatmap(lambda step: step)
+USUAL = [SUBSCRIBE] * 2 + [UNSUBSCRIBE, COME_BACK] + [PUBLISH] * 5 + [DELIVER] * 5
 
 
 @st.composite
-def clean_histories(draw: st.DrawFn) -> list[Record]:
+def clean_histories(draw: st.DrawFn, *, unusual: Sequence[Any] = ()) -> list[Record]:
+    steps: st.SearchStrategy[tuple[Any, ...]] = st.sampled_from([*USUAL, *unusual]).flatmap(
+        lambda step: step
+    )
     bus = Bus()
     for client in SUBSCRIBERS:
         bus.subscribe(client, 0, draw(st.integers(5, 9)), draw(MOSTLY))
-    for step, *arguments in draw(st.lists(STEPS, min_size=20, max_size=60)):
+    for step, *arguments in draw(st.lists(steps, min_size=20, max_size=60)):
         getattr(bus, step)(*arguments)
     for client, queue in bus.queues.items():
         while queue:
@@ -151,13 +167,19 @@ def broken_guarantees(records: Sequence[Record]) -> set[str]:
 
 
 @settings(max_examples=200)
-@given(clean_histories())
-def test_what_a_sound_bus_did_is_clean(records: list[Record]) -> None:
+@given(clean_histories(), clean_histories(unusual=[GO_AWAY] * 2))
+def test_what_a_sound_bus_did_is_clean(records: list[Record], with_absences: list[Record]) -> None:
     for ordering in GUARANTEES:
         report = check(records, ordering=ordering)
+        away = check(with_absences, ordering=ordering)
 
-        assert report.violations == ()
+        assert report.violations == away.violations == ()
         assert set(report.excused) <= {Excuse.WITHDRAWN}
+        assert set(away.excused) <= {
+            Excuse.WITHDRAWN,
+            Excuse.SKIPPED,
+            Excuse.SUBSCRIBER_FAILED,
+        }
 
 
 # Planted defects
@@ -243,6 +265,28 @@ def dropped(evidence: Evidence) -> Histories:
     for delivery in evidence.of_kind("delivered"):
         if not withdrawn.issuperset(delivery["subscriptions"]):
             yield recounted(iter(evidence.without(delivery)))
+
+
+@defect("loss")
+def given_up_though_never_away(evidence: Evidence) -> Histories:
+    withdrawn = {record["subscription"] for record in evidence.of_kind("unsubscribed")}
+    for delivery in evidence.of_kind("delivered"):
+        if not withdrawn.issuperset(delivery["subscriptions"]):
+            by_broker = {name: delivery[name] for name in ("run", "at")}
+            by_broker |= {"node": "b1", "incarnation": 1, "n": 0}
+            about = {"about": delivery["subscriber"], "members": []}
+            names = ("publisher", "publisher_incarnation", "seq", "subscriber")
+            skipped = {name: delivery[name] for name in names} | {"reason": "too slow"}
+            instead = [
+                {**by_broker, "kind": "suspected", **about, "millis": 100.0},
+                {**by_broker, "kind": "skipped", **skipped},
+                {**by_broker, "kind": "joined", **about, "millis": 50.0},
+            ]
+            yield recounted(
+                one
+                for record in evidence.records
+                for one in (instead if record is delivery else [record])
+            )
 
 
 @defect("altered")

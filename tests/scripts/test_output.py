@@ -1,5 +1,6 @@
 """What is printed for people: tables, verdicts, what happens while it happens."""
 
+import attrs
 import pytest
 
 from faulttol.guarantees import Excuse, Report, Violation
@@ -61,6 +62,20 @@ def report_with(violations: int) -> Report:
             "subscriptions": 3,
         },
     )
+
+
+@pytest.mark.parametrize("violations", [0, 1])
+def test_a_verdict_about_no_publications_praises_nothing(
+    violations: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = report_with(violations=violations)
+    empty = attrs.evolve(report, figures={**report.figures, "published": 0})
+    print_verdict(empty, ordering="fifo", place="runs/x")
+    output = capsys.readouterr().out
+
+    assert ("there was nothing to judge" in output) == (not violations)
+    assert ("kept" in output) == bool(violations)
+    assert ("BROKEN  fifo" in output) == bool(violations)
 
 
 def test_a_verdict_says_of_every_guarantee_whether_it_was_kept(

@@ -83,7 +83,7 @@ def test_ctrl_c_gives_up_a_line_and_then_the_session_but_not_its_verdict(
     terminal.sees("Once more, or Ctrl-D, ends the session.")
     terminal.sees("plait> ")
     terminal.types(CTRL_C)
-    terminal.sees("kept    loss")
+    terminal.sees("there was nothing to judge")
 
     assert terminal.ends() == 0
     assert not terminal.processes()
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_a_command_and_not_the_session(terminal: Terminal) -> None:
     terminal.sees("b1            operational")
     terminal.sees("plait> ")
     terminal.types(CTRL_D)
-    terminal.sees("kept    loss")
+    terminal.sees("there was nothing to judge")
 
     assert terminal.ends() == 0
 
@@ -112,7 +112,7 @@ def test_a_signal_from_elsewhere_ends_the_session_with_its_verdict(terminal: Ter
     terminal.types("half a li")
     terminal.sees("half a li")
     terminal.process.send_signal(signal.SIGINT)
-    terminal.sees("kept    loss")
+    terminal.sees("there was nothing to judge")
 
     assert terminal.ends() == 0
     assert not terminal.processes()
