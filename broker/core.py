@@ -21,6 +21,7 @@ from broker.effects import (
     Stop,
 )
 from broker.errors import RemoteProtocolError
+from broker.fences import NEVER_FENCED, Fences
 from broker.holding import Holds
 from broker.inputs import (
     Input,
@@ -154,6 +155,7 @@ class BrokerCore:
         detection: str = FAST,
         standby: int = 0,
         wall_clock_ms: int = 0,
+        fences: Fences = NEVER_FENCED,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
@@ -182,6 +184,8 @@ class BrokerCore:
         self.reforming = Reforming(self)
         self.moving = Moving(self)
         self.names = Names(self, wall_clock_ms=wall_clock_ms)
+        self._fences = fences
+        """What became of its lives before this one."""
         self._join = join
         self._join_operation: OperationId | None = None
         self.started_at = 0.0
@@ -399,6 +403,7 @@ class BrokerCore:
             "held": self.publications.describe_held(self.now),
             "skipped_count": self._losses.count,
             "skipped": self._losses.describe(),
+            "fenced": self._fences.describe(),
         }
 
     def _state_name(self) -> str:

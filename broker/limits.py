@@ -141,6 +141,13 @@ class Limits:
     """The first pause before dialling again; it doubles every time."""
     redial_last_s: float = 1.0
     """But no further than this."""
+    fence_pause_first_s: float = 0.5
+    """A broker that is fenced comes back at once; the second time after this pause, and it doubles
+    every time: whoever fences it may go on doing so."""
+    fence_pause_last_s: float = 30.0
+    """But no further than this."""
+    fence_memory_s: float = 120.0
+    """A broker that has not been fenced for so long begins anew with that."""
     resume_timeout_s: float = 5.0
     """A client whose connection was lost may come back for so long and miss nothing."""
     move_timeout_s: float = 2.0

@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -17,6 +18,7 @@ from broker.core import BrokerCore
 from broker.effects import BecomeReady, Effect, Level, RememberLinks, Stop
 from broker.errors import BadNameError, GaveUpError
 from broker.event_lines import forward_lines
+from broker.fences import NEVER_FENCED, Fences
 from broker.inputs import Input, ShutdownRequested
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import NodeKind
@@ -129,19 +131,19 @@ async def serve_broker(
             broker=name_of(listening),
             metrics=name_of(pages_listening) if pages_listening else None,
         )
-        is_first, comes_back = True, True
+        orders: _Orders = partial(_stop_when_set, shutdown=shutdown)
+        if shutdown is None:
+            orders = partial(_stop_on_signals, signals=signals)
+        is_first, comes_back, fences = True, True, NEVER_FENCED
         while comes_back:
-            broker = _Broker(settings, memory, addresses.broker, files)
+            broker = _Broker(settings, memory, addresses.broker, files, fences)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(files.keeper.run)
                 await nursery.start(broker.run, nursery.cancel_scope)
                 nursery.start_soon(accept_connections, listening, broker.take, log)
                 if pages_listening is not None:
                     nursery.start_soon(serve_pages, pages_listening, broker.pages())
-                if shutdown is None:
-                    nursery.start_soon(_stop_on_signals, broker, signals)
-                else:
-                    nursery.start_soon(_stop_when_set, broker, shutdown)
+                nursery.start_soon(orders, broker)
                 if is_first:
                     task_status.started(addresses)
                     is_first = False
@@ -149,7 +151,12 @@ async def serve_broker(
             comes_back = broker.comes_back
             memory = Memory(memory.incarnation + 1, broker.links)
             if comes_back:
+                fences = fences.once_more(
+                    trio.current_time(), broker.reason_to_stop, settings.limits
+                )
                 await files.begin_again(memory)
+                pause = _Pause(settings, fences, log)
+                comes_back = await pause.take(listening, pages_listening, orders)
     if broker.failure is not None:
         raise GaveUpError(broker.failure)
     files.raise_if_incomplete()
@@ -164,11 +171,13 @@ class _Broker:
         memory: Memory,
         bound: str,
         files: BrokerFiles,
+        fences: Fences,
     ) -> None:
         self.failure: str | None = None
         """Why it stopped without having been told to."""
         self.comes_back = False
         """Whether it is to start again, as a new incarnation."""
+        self.reason_to_stop = ""
         self.links = memory.links
         """Whom it knows then, kept on disk or not."""
         self._limits = settings.limits
@@ -188,6 +197,7 @@ class _Broker:
             delta=settings.delta,
             detection=settings.detection,
             standby=settings.standby,
+            fences=fences,
             wall_clock_ms=time.time_ns() // 1_000_000,
             limits=settings.limits,
         )
@@ -264,18 +274,71 @@ class _Broker:
 
     def _on_stop(self, effect: Stop) -> None:
         self.comes_back = effect.comes_back and not self._is_told_to_stop
+        self.reason_to_stop = effect.reason
         if not (self._is_told_to_stop or self.comes_back):
             self.failure = effect.reason
         self._log(Level.INFO, "stopped", {"reason": effect.reason})
         self._driver.stop()
 
 
-async def _stop_when_set(broker: _Broker, shutdown: trio.Event) -> None:
+class _Pause:
+    """Between two lives of a broker, of which others have fenced several."""
+
+    def __init__(self, settings: BrokerSettings, fences: Fences, log: LogWriter) -> None:
+        self._node = settings.node
+        self._fences = fences
+        self._seconds = fences.pause_s(settings.limits)
+        self._log = log
+        self._everything = trio.CancelScope()
+        self._is_told_to_stop = False
+
+    async def take(
+        self, listening: socket.socket, pages_listening: socket.socket | None, orders: "_Orders"
+    ) -> bool:
+        """Let it pass, answering nobody; returns whether the broker is to come back."""
+        if not self._seconds:
+            return True
+        count, reason = self._fences.count, self._fences.reason
+        fields = {"seconds": self._seconds, "count": count, "reason": reason}
+        self._log(Level.ERROR, "fenced again, and pauses", fields)
+        with self._everything:
+            async with trio.open_nursery() as nursery:
+                # Whoever comes takes it for dead, and does not wait for an answer.
+                nursery.start_soon(accept_connections, listening, socket.socket.close, self._log)
+                if pages_listening is not None:
+                    nursery.start_soon(serve_pages, pages_listening, self._pages())
+                nursery.start_soon(orders, self)
+                await trio.sleep(self._seconds)
+                self._everything.cancel()
+        return not self._is_told_to_stop
+
+    def stop(self) -> None:
+        """It does not come back."""
+        self._is_told_to_stop = True
+        self._everything.cancel()
+
+    def _pages(self) -> dict[str, Page]:
+        """What it answers over HTTP."""
+        status = {
+            "node": self._node,
+            "state": "fenced",
+            "pause_s": self._seconds,
+            "fenced": self._fences.describe(),
+        }
+        return {"/status": Page("application/json", lambda: json.dumps(status))}
+
+
+_Orders = Callable[[_Broker | _Pause], Awaitable[None]]
+"""Wait to be told to stop, and tell it."""
+
+
+async def _stop_when_set(broker: _Broker | _Pause, shutdown: trio.Event | None) -> None:
+    assert shutdown is not None
     await shutdown.wait()
     broker.stop()
 
 
-async def _stop_on_signals(broker: _Broker, signals: AsyncIterator[int]) -> None:
+async def _stop_on_signals(broker: _Broker | _Pause, signals: AsyncIterator[int]) -> None:
     async for _ in signals:
         broker.stop()
 

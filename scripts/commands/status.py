@@ -84,7 +84,11 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
         print_table((*(["site"] if sites else []), *COLUMNS), rows)
         for report in reports:
             if not isinstance(report, Unreachable):
-                for line in (*_held_lines(report), *_skipped_lines(report)):
+                for line in (
+                    *_fenced_lines(report),
+                    *_held_lines(report),
+                    *_skipped_lines(report),
+                ):
                     click.echo(line)
     if silent:
         raise EnvironmentFailedError(f"not every broker answers: {who}")
@@ -102,6 +106,12 @@ def _as_json(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> St
 
 def _site_column(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> list[object]:
     return [sites.get(name_of(report), "?")] if sites else []
+
+
+def _fenced_lines(report: StatusReport) -> Iterator[str]:
+    if count := report["fenced"]["count"]:
+        times = "once" if count == 1 else f"{count} times, one soon after the other"
+        yield f"{report['node']} was fenced {times}: {report['fenced']['reason']}"
 
 
 def _held_lines(report: StatusReport) -> Iterator[str]:

@@ -111,6 +111,47 @@ async def test_taken_for_failed_it_comes_back_to_those_it_knew(overlay: Overlay)
     assert [(n["role"], n["name"]) for n in neighbours] == [("parent", "b2")]
 
 
+async def fence(overlay: Overlay, name: str) -> None:
+    """Be a broker below it that takes it for failed; which nobody can prove not to be one."""
+    async with raw_peer(overlay.address(name)) as peer:
+        await peer.send(hello("b9", kind=NodeKind.BROKER, address="127.0.0.1:1"))
+        await peer.receive(Welcome)
+        await peer.send(Goodbye(code=GoodbyeCode.FENCED, reason="so says b9"))
+
+
+async def until_logged(overlay: Overlay, name: str, event: str, times: int) -> None:
+    while len(overlay.logged(name, event)) < times:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_fenced_again_and_again_it_pauses_longer_each_time(overlay: Overlay) -> None:
+    await overlay.broker("b1", limits=Limits(fence_pause_first_s=0.02, fence_pause_last_s=0.05))
+    for times in range(1, 5):
+        await until_logged(overlay, "b1", "ready", times)
+        await fence(overlay, "b1")
+    await until_logged(overlay, "b1", "ready", 5)
+
+    pauses = [line["seconds"] for line in overlay.logged("b1", "fenced again, and pauses")]
+    assert pauses == [0.02, 0.04, 0.05]
+    assert (await overlay.status("b1"))["fenced"] == {"count": 4, "reason": "fenced: so says b9"}
+
+
+async def test_between_two_lives_it_says_so_turns_others_away_and_can_be_stopped(
+    overlay: Overlay,
+) -> None:
+    await overlay.broker("b1", limits=Limits(fence_pause_first_s=3600, fence_pause_last_s=3600))
+    for times in (1, 2):
+        await until_logged(overlay, "b1", "ready", times)
+        await fence(overlay, "b1")
+    await until_logged(overlay, "b1", "fenced again, and pauses", 1)
+
+    status = await overlay.status("b1")
+    assert (status["state"], status["pause_s"]) == ("fenced", 3600)
+    assert await exchange(overlay.address("b1"), b"") == b""
+    await overlay.stop("b1")
+    assert not overlay.is_running("b1")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_tells_it_to_stop(nursery: trio.Nursery, number: signal.Signals) -> None:
     ended = trio.Event()
