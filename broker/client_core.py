@@ -55,6 +55,7 @@ from broker.messages import (
     Advertise,
     Asked,
     Attach,
+    Claim,
     Confirm,
     Flag,
     Goodbye,
@@ -841,7 +842,7 @@ class ClientCore:
                 self._on_sent_away(message)
             case Goodbye():
                 self._on_goodbye(message)
-            case Advertise() | Unadvertise() | Subscribe() | Unsubscribe():
+            case Advertise() | Unadvertise() | Subscribe() | Unsubscribe() | Claim():
                 raise RemoteProtocolError(f"{type(message).__name__} sent to a client")
 
     def _known_neighbourhood(self) -> neighbourhood.Neighbourhood:

@@ -43,6 +43,7 @@ from broker.messages import (
     Adopt,
     Adopted,
     Advertise,
+    Claim,
     Confirm,
     Defer,
     Goodbye,
@@ -319,6 +320,7 @@ class BrokerCore:
             self._links_remembered = self.neighbourhood.version
             self.outbox.add(RememberLinks(self.neighbourhood.between_brokers()))
         self._end_solitude_if_possible()
+        self.names.advance()
         self.publications.flush(self.now)
         if self.moving.advance():
             self.publications.flush(self.now)
@@ -661,7 +663,7 @@ class BrokerCore:
     def _on_familiar(self, link: _Link, source: Neighbour, message: Message) -> None:
         """A message from a neighbour."""
         self._require_legal(link, message)
-        if is_client(source) and isinstance(message, Operation):
+        if isinstance(source, Below) and is_client(source) and isinstance(message, Operation):
             _require_own(source, message)
         if isinstance(source, Above) and self.moving.takes(message):
             return
@@ -686,6 +688,8 @@ class BrokerCore:
                 self.interests.on_unsubscribe(source, message, self.now)
             case Join():
                 self._on_join(source, message)
+            case Claim():
+                self.names.on_claim(source, message)
             case Leave():
                 self._on_leave(source, message)
             case Neighbourhood():
@@ -716,8 +720,9 @@ class BrokerCore:
                 self.publications.on_settled(source, number, self.now)
             case Acknowledge() | Defer() | PlacesRequest() | PlacesReply() | Placed():
                 self.publications.on_notice(source, message)
-            case Refuse(code=code, reason=reason):
-                self._give_up(f"refused by {source.node}: {reason} ({code})")
+            case Refuse():
+                if self.requests.on_refuse(source, message):
+                    self.names.on_refused(message.operation, message.reason)
             case Goodbye():
                 self._on_goodbye(link, message)
 
@@ -851,7 +856,9 @@ class BrokerCore:
         if hello.failed and not is_known:
             orphan = self.reforming.receive_orphan(link.link, hello)
             if orphan is not None:
-                if known is not None and not known.has_joined:
+                if known is not None and is_client(known) and not known.has_joined:
+                    self.turn_away(known, f"{hello.node} comes from a broker that has failed")
+                elif known is not None and not known.has_joined:
                     self.forget_newcomer(known)
                 link.neighbour = orphan
                 link.state = (
@@ -873,22 +880,16 @@ class BrokerCore:
             reason = f"{hello.node} was dropped too long ago to go on: it has to begin anew"
             self._close(link, GoodbyeCode.REFUSED, reason)
             return
-        if known is not None and hello.incarnation > known.incarnation:
-            self.drop(known, f"replaced by incarnation {hello.incarnation}")
-        elif (
-            known is not None
-            and (known.incarnation, self.node, self.incarnation)
-            == (hello.incarnation, hello.peer, hello.peer_incarnation)
-            and (known.has_joined or not is_client(known))  # or it means a session before this one
-        ):
+        if known is not None and self._is_session(known, hello):
             self._resume(link, known, hello)
             return
+        if known is not None and self.names.may_replace(known, hello.incarnation):
+            self.drop(known, f"replaced by incarnation {hello.incarnation}")
         elif known is not None and not known.has_joined:
             # Our welcome was lost with the connection, so the peer begins once more.
             self._supersede(known)
         elif known is not None:
-            reason = f"the name {hello.node} is taken by incarnation {known.incarnation}"
-            self._close(link, GoodbyeCode.REFUSED, reason)
+            self._close(link, GoodbyeCode.REFUSED, self.names.in_use(known))
             return
         if hello.is_top and not self._lets_branch_in(link, hello):
             return
@@ -901,6 +902,7 @@ class BrokerCore:
             address=hello.address,
             homeless_since=self.now - hello.absent_ms / 1000 if hello.absent_ms else None,
             published=hello.published,
+            is_branch=hello.is_top,
         )
         self.neighbours.put(newcomer)
         self._attach(link, newcomer)
@@ -911,6 +913,16 @@ class BrokerCore:
         dropped = self.publications.dropped
         has_published = hello.kind is NodeKind.CLIENT and hello.published > 0
         return has_published and dropped.may_have_been_forgotten(hello.node, hello.incarnation)
+
+    def _is_session(self, known: Below, hello: Hello) -> bool:
+        """Whether a neighbour means the session that it has here."""
+        if is_client(known) and not known.has_joined:
+            return False  # it means one before this
+        return (known.incarnation, self.node, self.incarnation) == (
+            hello.incarnation,
+            hello.peer,
+            hello.peer_incarnation,
+        )
 
     def _lets_branch_in(self, link: _Link, hello: Hello) -> bool:
         """Whether a branch may join here; if not, its top is told whom to ask.
@@ -1207,7 +1219,18 @@ class BrokerCore:
                     join.link, parent_incarnation=self.incarnation, parent_address=self.address
                 )
                 join = attrs.evolve(join, link=link)
-            self._introduce(source)
+            self.names.claim(source, join)
+            return
+        self._spread_join(source, join)
+
+    def admit(self, newcomer: Below, join: Join) -> None:
+        """Nobody objects to its name: let a node join."""
+        self._introduce(newcomer)
+        self._spread_join(newcomer, join)
+
+    def _spread_join(self, source: Neighbour, join: Join) -> None:
+        """Learn who has joined where, and let those know who have to."""
+        newcomer = join.link.child
         self.neighbourhood.add(join.link)
         if isinstance(source, Below) and newcomer == source.node:
             self.note_standby(source)
@@ -1287,6 +1310,14 @@ class BrokerCore:
         if link is not None:
             self._close(link, GoodbyeCode.ISOLATED, reason)
         self._remove(neighbour, self.requests.new_operation())
+
+    def turn_away(self, newcomer: Below, reason: str) -> None:
+        """Somebody has asked to join here, and may not."""
+        link = self._links.get(newcomer.link) if newcomer.link is not None else None
+        newcomer.link = None  # or closing would take it for absent
+        if link is not None:
+            self._close(link, GoodbyeCode.REFUSED, reason)
+        self.forget_newcomer(newcomer)
 
     def forget_newcomer(self, newcomer: Below) -> None:
         """It has failed, or begins once more, before it had joined, and nobody has been told."""
@@ -1752,8 +1783,14 @@ _KIND_OF_PEER: Final = {
 }
 
 
-def _require_own(client: Neighbour, request: Operation) -> None:
-    """By the id of an operation it is known to whom to confirm it: nobody takes another's."""
+def _require_own(client: Below, request: Operation) -> None:
+    """By the id of an operation it is known to whom to confirm it: nobody takes another's.
+
+    And nobody asks for anything before all others know that the name is its own.
+    """
+    if not client.has_joined and not isinstance(request, Join):
+        what = type(request).__name__
+        raise RemoteProtocolError(f"{what} of {client.node}, whose joining is not confirmed yet")
     if asker_of(request.operation) != client.node:
         raise RemoteProtocolError(
             f"operation {request.operation} of {client.node}, "

@@ -19,6 +19,7 @@ from broker.messages import (
     Adopted,
     Advertise,
     Attach,
+    Claim,
     Confirm,
     Defer,
     Goodbye,
@@ -71,7 +72,7 @@ class LinkState(enum.StrEnum):
 _OWN_OPERATIONS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 _OPERATIONS: Final = _OWN_OPERATIONS | {Withdraw}
 _TRAFFIC: Final = frozenset({Publish, Progress, Confirm, Heartbeat, Goodbye})
-_BETWEEN_BROKERS: Final = frozenset({Acknowledge, Defer, Placed})
+_BETWEEN_BROKERS: Final = frozenset({Claim, Refuse, Acknowledge, Defer, Placed})
 
 LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: frozenset({Hello, Summon}),
@@ -82,7 +83,7 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     LinkState.TO_PARENT: _OPERATIONS
     | _TRAFFIC
     | _BETWEEN_BROKERS
-    | {Neighbourhood, PlacesReply, Refuse, Settled, Summon, Top}
+    | {Neighbourhood, PlacesReply, Settled, Summon, Top}
     | {Pause, Prepare, Adopt, Moved, Resume},
     LinkState.TO_CHILD: _OPERATIONS
     | _TRAFFIC
@@ -90,7 +91,7 @@ LEGAL: Final[dict[LinkState, frozenset[type[Message]]]] = {
     | {Known, Neighbourhood, PlacesRequest, Prepared, Adopted},
     LinkState.TO_CLIENT: _OWN_OPERATIONS | _TRAFFIC | {Prepared},
     # An orphan speaks as a child or a client does, but is heard only when the tree is re-formed.
-    LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Neighbourhood, Attach},
+    LinkState.TO_ORPHAN: _OPERATIONS | _TRAFFIC | {Claim, Refuse, Neighbourhood, Attach},
     LinkState.TO_ORPHANED_CLIENT: _OWN_OPERATIONS | _TRAFFIC | {Prepared, Attach},
     LinkState.TO_MONITOR: frozenset({StatusRequest, Heartbeat, Goodbye}),
 }

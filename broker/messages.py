@@ -3,8 +3,9 @@
 Links are FIFO and join a node to its neighbour in the tree. A link is greeted once (`Hello`,
 `Welcome`) and then carries three kinds of traffic:
 
-*Operations* (`Join`, `Leave`, `Advertise`, `Unadvertise`, `Subscribe`, `Unsubscribe`) travel hop by
-hop, are installed where they pass, and are confirmed back (`Confirm`) from the far ends.
+*Operations* (`Claim`, `Join`, `Leave`, `Advertise`, `Unadvertise`, `Subscribe`, `Unsubscribe`)
+travel hop by hop, are installed where they pass, and are confirmed back (`Confirm`) from the far
+ends.
 
 *Publications* (`Publish`) carry nothing that changes from hop to hop, so a broker passes on the
 very bytes it received. (Where the root settles everything, it writes a place on each, once.)
@@ -40,6 +41,7 @@ class RefusalCode(enum.StrEnum):
     BAD_FILTER = "bad-filter"
     TOO_MANY = "too-many"
     NOT_OWNER = "not-owner"
+    NAME_TAKEN = "name-taken"
 
 
 class GoodbyeCode(enum.StrEnum):
@@ -153,6 +155,23 @@ class Leave:
     operation: OperationId
     node: NodeId
     distance: int
+
+
+@attrs.frozen(kw_only=True)
+class Claim:
+    """A broker asks all others whether a node that has come to it may join under its name.
+
+    Whoever objects says so with `Refuse`, which goes back the same way.
+    """
+
+    operation: OperationId
+    node: NodeId
+    kind: NodeKind
+    incarnation: int
+    published: int
+    """As the node has said in `Hello`."""
+    broker: NodeId
+    """To which it has come."""
 
 
 @attrs.frozen(kw_only=True)
@@ -629,7 +648,7 @@ class StatusReply:
 Notice = Settled | Acknowledge | PlacesRequest | PlacesReply
 """What brokers tell each other in the stream of publications, where its place has a meaning."""
 
-Operation = Join | Leave | Advertise | Unadvertise | Subscribe | Unsubscribe | Withdraw
+Operation = Join | Leave | Claim | Advertise | Unadvertise | Subscribe | Unsubscribe | Withdraw
 
 Message = (
     Hello
@@ -702,4 +721,5 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     34: Placed,
     35: Top,
     36: Known,
+    37: Claim,
 }

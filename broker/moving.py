@@ -57,6 +57,7 @@ from broker.messages import (
     Adopted,
     Advertise,
     Asked,
+    Claim,
     Confirm,
     GoodbyeCode,
     Hello,
@@ -71,6 +72,7 @@ from broker.messages import (
     Prepared,
     Progress,
     Publish,
+    Refuse,
     Resume,
     Settled,
     Subscribe,
@@ -88,7 +90,7 @@ if TYPE_CHECKING:
 
 _PARKED: Final = (
     *(Publish, Settled, Confirm),
-    *(Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe, Withdraw),
+    *(Refuse, Claim, Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe, Withdraw),
 )
 """What waits outside while nothing new is let in."""
 
@@ -195,7 +197,8 @@ class Moving:
             self._core.publications.on_progress(source, known)
             return True
         # What the taker has been told to be unconfirmed has to stay so while it decides.
-        if isinstance(message, Confirm) and not has_parked and not self.is_asking:
+        is_answer = isinstance(message, Confirm | Refuse)
+        if is_answer and not has_parked and not self.is_asking:
             return False
         if isinstance(message, _PARKED):
             self._parked.append((link, message))

@@ -438,6 +438,10 @@ class Reforming:
         self.send_to_hub(link, region, f"{hub} is above {broker.node}")
         return True
 
+    def has_orphan(self, node: NodeId) -> bool:
+        """Whether a node is here whose broker has failed, and waits for its place."""
+        return any(node in gap.orphans for gap in self._gaps.values())
+
     def receive_orphan(self, link: LinkId, hello: Hello) -> Below | None:
         """Take in an orphan, if it is one of ours."""
         gap = self._gap_of(hello.node, hello.incarnation)
@@ -590,10 +594,20 @@ class Reforming:
     def give_up_on(self, node: NodeId) -> None:
         """Somebody who stood next to a gap has begun anew, and brings nothing along."""
         for gap in self._gaps.values():
-            if node in self._core.neighbourhood.boundary(self._region(gap)):
+            is_given_up = node in gap.lost and node not in gap.orphans
+            if not is_given_up and node in self._core.neighbourhood.boundary(self._region(gap)):
                 self._note_loss(gap, node)
                 gap.orphans.pop(node, None)
                 gap.visit_at = self._core.now
+
+    def _give_up_on_newcomers(self) -> None:
+        """Who asks to join somewhere has begun anew; and all have to answer, also those who wait.
+
+        But who has come here as an orphan is not who asks there under its name.
+        """
+        for claim in self._core.requests.claims():
+            if not self.has_orphan(claim.node):
+                self.give_up_on(claim.node)
 
     def on_orphan_message(self, neighbour: Below, message: Message) -> None:
         """An orphan tells what it knows."""
@@ -634,6 +648,7 @@ class Reforming:
             return  # it has been closed on the way
         if core.moving.is_asking:
             return  # nothing may be sent to those who take part
+        self._give_up_on_newcomers()
         region = self._region(gap)
         if len(region) > gap.size:
             gap.size = len(region)
@@ -676,6 +691,7 @@ class Reforming:
             assert orphan.attach is not None
             core.neighbourhood.add_all(orphan.attach.links)
             core.note_standby(orphan.neighbour)
+        core.names.on_adopted(gap.orphans)
         core.neighbourhood.close(region)
         self._replaced |= {
             life.node: life.incarnation for life in core.neighbourhood.buried if life.node in region
@@ -921,6 +937,8 @@ class Reforming:
     def on_timer(self) -> None:
         """Look after those who have not come."""
         core = self._core
+        if self._gaps:
+            self._give_up_on_newcomers()
         for gap in list(self._gaps.values()):
             if gap.dead.hop not in self._gaps:
                 continue

@@ -9,6 +9,7 @@ from typing import Final
 
 from broker.messages import (
     Advertise,
+    Claim,
     Confirm,
     Message,
     Operation,
@@ -170,6 +171,26 @@ class Requests:
         """A request came again; if it is done, say so again, and if not, say it to this one."""
         if self._operations.begin(operation, source.hop, (), 0.0) is None:
             self._confirm(source, operation)
+
+    def on_refuse(self, source: Neighbour, refuse: Refuse) -> bool:
+        """A neighbour objects; true if that ends an operation of this broker's own."""
+        if self._operations.asked_of(refuse.operation, source.hop) is None:
+            return False  # somebody else has objected before
+        return self.call_off(refuse.operation, refuse.code, refuse.reason)
+
+    def call_off(self, operation: OperationId, code: RefusalCode, reason: str) -> bool:
+        """Say no to whoever has asked; true if that is this broker itself."""
+        pending = self._operations.call_off(operation)
+        if pending is None or pending.source is None:
+            return pending is not None
+        source = self._neighbours.get(pending.source)
+        if source is not None:
+            self.refuse(source, operation, code, reason)
+        return False
+
+    def claims(self) -> list[Claim]:
+        """The names of which is being asked."""
+        return [request for request in self._operations.requests() if isinstance(request, Claim)]
 
     def refuse(
         self, source: Neighbour, operation: OperationId, code: RefusalCode, reason: str

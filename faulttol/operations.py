@@ -106,6 +106,17 @@ class Operations(Generic[Request]):
         self._end(pending)
         return pending
 
+    def requests(self) -> Iterator[Request]:
+        """What is under way, as it was passed on, each once."""
+        return (next(iter(pending.missing.values())) for pending in self._pending.values())
+
+    def call_off(self, operation: OperationId) -> Pending[Request] | None:
+        """It has been refused: who has not confirmed it yet need not any more."""
+        pending = self._pending.get(operation)
+        if pending is not None:
+            self._end(pending)
+        return pending
+
     def asked_of(self, operation: OperationId, neighbour: NodeId) -> Request | None:
         """What was sent to a neighbour and not confirmed by it, of one operation."""
         pending = self._pending.get(operation)

@@ -73,8 +73,9 @@ async def connect(
 ) -> AsyncIterator["Client"]:
     """Connect to the first of these brokers that answers, and be its client within the block.
 
-    `name` is unique in the overlay; without one, the client gets a name of its own. A program that
-    comes back under its name does so with a higher `incarnation`, for which the clock is good
+    `name` is one client in the whole overlay: as long as one of that name is connected anywhere,
+    another is refused (`ClosedError`). Without a name the client gets one of its own. A program
+    that comes back under its name does so with a higher `incarnation`, for which the clock is good
     enough, and counts its publications from 1 again. Whoever wants to know of lost and regained
     connections is told every new state by `on_state`.
 

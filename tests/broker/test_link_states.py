@@ -15,6 +15,7 @@ from broker.messages import (
     Adopted,
     Advertise,
     Attach,
+    Claim,
     Confirm,
     Defer,
     Goodbye,
@@ -97,6 +98,14 @@ SAMPLES: tuple[Message, ...] = (
     Goodbye(code=GoodbyeCode.LEFT, reason="enough"),
     Heartbeat(),
     join(NodeId("other"), "peer", "broker", 1),
+    Claim(
+        operation=OPERATION,
+        node=NodeId("other"),
+        kind=NodeKind.CLIENT,
+        incarnation=1,
+        published=0,
+        broker=PEER,
+    ),
     Leave(operation=OPERATION, node=NodeId("other"), distance=1),
     Neighbourhood(links=()),
     Advertise(

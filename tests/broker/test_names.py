@@ -1,10 +1,16 @@
 """A name is one node, and what belongs to it nobody else can touch."""
 
+import contextlib
+from functools import partial
+from typing import Any
+
 import pytest
 
+from broker.client_core import ClientState
 from broker.codec import encode_content
 from broker.core import BrokerCore
 from broker.effects import SendMessage
+from broker.errors import NotAdvertisedError
 from broker.inputs import LinkId, LinkOpened, MessagesReceived
 from broker.limits import Limits
 from broker.messages import (
@@ -23,6 +29,7 @@ from broker.messages import (
     Unsubscribe,
     Welcome,
 )
+from broker.sim.world import Node, World
 from faulttol.neighbourhood import TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.conversation import Client, Conversation
@@ -115,12 +122,11 @@ def a_line() -> tuple[Conversation, Client]:
 
 @pytest.mark.parametrize("name", ["alice/2", "alice", "/2", "alice/mallory/2"])
 def test_what_is_called_after_another_client_is_not_ones_own(name: str) -> None:
-    overlay, _ = a_line()
-    alice = overlay.client("alice", at="b3")
-    assert alice.subscribes("TRUE") == "alice/2"
-    overlay.settle()
-    mallory = Stranger(overlay.broker("b1"), "mallory")
-    mallory.joins()
+    core = lone_broker()
+    alice, mallory = Stranger(core, "alice"), Stranger(core, "mallory")
+    for each in (alice, mallory):
+        each.joins()
+    assert refusals(alice.subscribes("alice/2")) == []
 
     assert refusals(mallory.subscribes(name)) == [RefusalCode.NOT_OWNER]
     assert refusals(mallory.subscribes(name, client="alice")) == [RefusalCode.NOT_OWNER]
@@ -268,3 +274,255 @@ def test_nobody_has_the_publications_of_another_confirmed() -> None:
     nyse.says(publication)
 
     assert "a publication of nyse, incarnation 1, from lse" in reason_of(lse.says(publication))
+
+
+# Overlay-wide
+
+
+def who_is_ready(*clients: Client) -> list[int]:
+    return [
+        client.core.incarnation
+        for client in clients
+        if client.node.stopped is None and client.core.state is ClientState.READY
+    ]
+
+
+def what_is_left(overlay: Conversation) -> list[str]:
+    """What the brokers have not come to an end with."""
+    return [text for name in BROKERS for text in overlay.broker(name).unfinished()]
+
+
+BROKERS = ("b1", "b2", "b3", "b4", "b5", "b6")
+
+
+def a_wide_tree(**settings: Any) -> Conversation:
+    overlay = Conversation(**settings)
+    overlay.brokers("b1", b2="b1", b3="b2", b4="b3", b5="b1", b6="b5")
+    return overlay
+
+
+@pytest.mark.parametrize("at", ["b1", "b2", "b4", "b6"])
+@pytest.mark.parametrize("incarnation", [1, 2, 3])
+def test_a_name_that_is_in_use_anywhere_is_refused_and_its_owner_notices_nothing(
+    at: str, incarnation: int
+) -> None:
+    overlay = a_wide_tree()
+    first = overlay.client("same", at="b4", incarnation=2)
+    first.subscribes("TRUE")
+    ticker = overlay.client("ticker", at="b1")
+    ticker.advertises("TRUE")
+    overlay.settle()
+    second = overlay.client("same", at=at, incarnation=incarnation)
+    ticker.publishes(x=1)
+    overlay.settle()
+
+    assert first.received == ["ticker:1"]
+    reasons = {1: "is this machine's clock behind?", 2: "at b4: wait until", 3: "at b4: wait until"}
+    assert reasons[incarnation] in str(second.node.stopped)
+    told = [line for line in overlay.world.trace if "warning" in line and "same" in line]
+    assert any("name refused" in line or "code=refused" in line for line in told)
+    assert what_is_left(overlay) == []
+
+
+@pytest.mark.parametrize("at", ["b1", "b2", "b4", "b6"])
+def test_one_that_is_gone_is_replaced_at_once_and_refused_when_it_comes_back(at: str) -> None:
+    overlay = a_wide_tree()
+    first = overlay.client("same", at="b4", incarnation=1)
+    first.subscribes("TRUE")
+    overlay.settle()
+    overlay.world.off_the_net.add(NodeId("same"))
+    overlay.loses_connection("same", "b4")
+    overlay.settle(0.1)
+    overlay.world.off_the_net.clear()
+    second = overlay.world.add_client(NodeId("same"), NodeId(at), incarnation=2)
+    overlay.settle(3)
+
+    assert who_is_ready(first, Client(overlay.world, second)) == [2]
+    assert "refused by" in str(first.node.stopped)
+    assert "incarnation 2" in str(first.node.stopped)
+    assert "which is at b" in str(first.node.stopped) or "is older" in str(first.node.stopped)
+    assert what_is_left(overlay) == []
+
+
+def test_one_that_has_left_is_followed_by_another_anywhere() -> None:
+    overlay = a_wide_tree()
+    for incarnation, at in enumerate(("b4", "b6", "b1"), start=1):
+        client = overlay.client("same", at=at, incarnation=incarnation)
+        assert client.core.state is ClientState.READY
+        client.leaves()
+        overlay.settle()
+    assert what_is_left(overlay) == []
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.0005, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.006])
+@pytest.mark.parametrize("incarnations", [(1, 1), (1, 2), (2, 1)])
+@pytest.mark.parametrize("places", [("b4", "b6"), ("b6", "b4"), ("b3", "b4"), ("b1", "b4")])
+def test_of_two_who_come_at_the_same_time_at_most_one_is_let_in(
+    ahead: float, incarnations: tuple[int, int], places: tuple[str, str]
+) -> None:
+    overlay = a_wide_tree()
+    world = overlay.world
+    nodes = []
+    for incarnation, at in zip(incarnations, places, strict=True):
+        nodes.append(world.add_client(NodeId("same"), NodeId(at), incarnation=incarnation))
+        overlay.settle(ahead)
+    overlay.settle(3)
+    clients = [Client(world, node) for node in nodes]
+
+    ready = who_is_ready(*clients)
+    assert len(ready) == 1 or (ready == [] and incarnations == (1, 1))
+    for refused in [client for client in clients if client.core.state is ClientState.CLOSED]:
+        assert "refused by b" in str(refused.node.stopped)
+        assert "same" in str(refused.node.stopped)
+    assert what_is_left(overlay) == []
+
+
+@pytest.mark.parametrize("at", ["b1", "b3", "b6"])
+def test_no_client_takes_the_name_of_a_broker_at_any_distance(at: str) -> None:
+    overlay = a_wide_tree(delta=0)
+    broker = overlay.world.nodes[NodeId("b4")]
+    impostor = overlay.client("b4", at=at, incarnation=1000)
+    overlay.world.nodes[NodeId("b4")] = broker
+
+    assert "b4 is the name of a broker" in str(impostor.node.stopped)
+    assert what_is_left(overlay) == []
+
+
+@pytest.mark.parametrize("at", ["b1", "b3", "b6"])
+def test_no_broker_takes_the_name_of_a_client_or_of_a_broker_at_any_distance(at: str) -> None:
+    overlay = a_wide_tree(delta=0)
+    reader = overlay.client("reader", at="b4")
+    broker = overlay.world.nodes[NodeId("b4")]
+    for name in ("reader", "b4"):
+        second = overlay.world.add_broker(NodeId(name), NodeId(at), delta=0)
+        overlay.settle()
+        assert "refused by the join point: " in str(second.stopped)
+    overlay.world.nodes[NodeId("b4")] = broker
+
+    assert reader.core.state is ClientState.READY
+
+
+def test_nobody_asks_for_anything_before_its_name_is_its_own() -> None:
+    core = lone_broker()
+    eager = Stranger(core, "eager")
+
+    assert "Subscribe of eager, whose joining is not confirmed yet" in reason_of(
+        eager.subscribes("eager/1")
+    )
+
+
+def test_an_older_life_is_refused_by_whoever_has_seen_the_later_one() -> None:
+    """No broker near the second remembers anything: the publications went another way."""
+    overlay = a_wide_tree()
+    reader = overlay.client("reader", at="b4")
+    reader.subscribes("TRUE")
+    overlay.settle()
+    first = overlay.client("clk", at="b3", incarnation=5000)
+    first.advertises("TRUE")
+    overlay.settle()
+    first.publishes(x=1)
+    overlay.settle()
+    first.leaves()
+    overlay.settle()
+    assert overlay.broker("b6").publications.latest_of(NodeId("clk")) == (0, 0)
+    second = overlay.client("clk", at="b6", incarnation=4000)
+
+    assert "clk was here as incarnation 5000, and 4000 is older" in str(second.node.stopped)
+    assert reader.received == ["clk:1"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_of_clients_of_one_name_none_loses_anything_without_being_told(seed: int) -> None:
+    """They come and go at random brokers, with random incarnations, and vanish without a word."""
+    world = World(seed, delay_s=(0.001, 0.02), is_traced=True)
+    overlay = Conversation(world=world)
+    overlay.brokers("b1", b2="b1", b3="b2", b4="b2", b5="b1")
+    brokers = [NodeId(f"b{number}") for number in range(1, 6)]
+    readers = [overlay.client(f"reader-{at}", at=at) for at in ("b1", "b3", "b5")]
+    for reader in readers:
+        reader.subscribes("TRUE")
+    overlay.settle()
+    lives: list[Client] = []
+    published: dict[tuple[int, int], int] = {}
+
+    def comes() -> None:
+        incarnation = round(world.now) + world.random.randint(1, 4)
+        node = world.add_client(
+            NodeId("same"), world.random.choice(brokers), incarnation=incarnation
+        )
+        life = Client(world, node)
+        lives.append(life)
+        world.when_ready(node, partial(begins, life))
+
+    def begins(life: Client) -> None:
+        life.advertises("TRUE")
+        world.after(0.2, speaks, life)
+
+    def speaks(life: Client) -> None:
+        is_over = world.now > 20
+        if life.core.state is ClientState.READY and life.core._advertisements and not is_over:
+            with contextlib.suppress(NotAdvertisedError):
+                number = len(published)
+                seq = life.publishes(x=number)
+                published[id(life), seq] = number
+            world.after(world.random.uniform(0.01, 0.4), speaks, life)
+
+    def goes() -> None:
+        for life in lives:
+            if life.node.stopped is None and life.core.state is ClientState.READY:
+                if world.random.random() < 0.5:
+                    life.leaves()
+                else:
+                    _vanish(world, life.node)
+
+    for moment in range(12):
+        for _ in range(2):
+            world.after(moment + world.random.uniform(0, 1), comes)
+        world.after(moment + world.random.uniform(0, 1), goes)
+        for tenth in range(10):
+            world.after(moment + 0.1 * tenth, _at_most_one_is_ready, lives)
+    overlay.settle(30)
+
+    confirmed = [
+        published[id(life), seq]
+        for life in lives
+        for seq in range(1, life.core._seq - life.core.unconfirmed + 1)
+        if (id(life), seq) in published
+    ]
+    assert confirmed
+    assert [life for life in lives if life.node.stopped is None and life.core.unconfirmed] == []
+    for reader in readers:
+        got = [delivery.content["x"] for delivery in reader.deliveries]
+        assert len(got) == len(set(got))
+        assert [number for number in sorted(confirmed) if number not in got] == []
+    assert len(who_is_ready(*lives)) <= 1
+
+
+def _vanish(world: World, node: Node) -> None:
+    """It ends as by `kill -9`, also when there is another of its name by now."""
+    now, world.nodes[node.name] = world.nodes[node.name], node
+    world.crash(node.name)
+    world.nodes[node.name] = now
+    node.stopped = "vanished"
+
+
+def _at_most_one_is_ready(lives: list[Client]) -> None:
+    assert len(who_is_ready(*lives)) <= 1
+
+
+@pytest.mark.parametrize("after_ms", range(7))
+@pytest.mark.parametrize(("first", "second"), [("b4", "b6"), ("b6", "b4")])
+def test_one_whose_broker_fails_while_others_are_asked_is_let_in_elsewhere(
+    first: str, second: str, after_ms: int
+) -> None:
+    """What is left of its first attempt is no objection to the second."""
+    overlay = a_wide_tree()
+    world = overlay.world
+    client = world.add_client(NodeId("same"), NodeId(first), NodeId(second))
+    broker = world.add_broker(NodeId("late"), NodeId(first), fallbacks=[NodeId(second)])
+    overlay.settle(0.0035 + 0.001 * after_ms)
+    overlay.crashes(first)
+    overlay.settle(5)
+
+    assert who_is_ready(Client(world, client)) == [1]
+    assert broker.is_ready

@@ -91,3 +91,15 @@ def test_who_asked_last_and_is_gone_is_confirmed_to_no_more() -> None:
     assert done is not None
     assert done.source is None
     assert operations.forget(SOURCE) == []
+
+
+def test_what_is_called_off_is_over_for_everybody() -> None:
+    operations: Operations[str] = Operations()
+    operations.begin(OPERATION, SOURCE, [(A, "to a"), (B, "to b")], now=0.0)
+    called_off = operations.call_off(OPERATION)
+
+    assert called_off is not None
+    assert called_off.source == SOURCE
+    assert operations.call_off(OPERATION) is None
+    assert operations.confirm(OPERATION, A) is None
+    assert operations.forget(A) == operations.forget(SOURCE) == []

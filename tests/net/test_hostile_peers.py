@@ -121,7 +121,7 @@ MISBEHAVIOUR: dict[str, tuple[list[Message], str]] = {
     ),
     "somebody else's joining": (
         [Join(operation=OperationId("mallory#1.1"), link=LINK, distance=0)],
-        "mallory lets x join here",
+        "Join: client x, incarnation 1, at '', standby 0; the client mallory",
     ),
 }
 
