@@ -62,6 +62,9 @@ ORDERINGS: Final = (
 
 TORN_LINE: Final = "torn last line, left out"
 
+LINE_BYTES_MAX: Final = 16 << 20
+"""One record: a delivery to 50,000 subscriptions of one client fits. Auditors have to live on."""
+
 Record = dict[str, Any]
 """One line of a history; see `HEADER` and `KINDS`."""
 
@@ -563,6 +566,8 @@ def _read_file(path: Path, name: str, problems: list[Problem]) -> list[Record]:
 
 def decode_record(line: bytes) -> Record:
     """Decode one line; `HistoryError` says why it is no record."""
+    if len(line) > LINE_BYTES_MAX:
+        raise HistoryError(f"at most {LINE_BYTES_MAX} bytes to a line expected, more found")
     record = _decode(line)
     _check_fields(record, HEADER)
     # A kind that is not known here has been added since; its fields are not ours to judge.

@@ -26,6 +26,7 @@ from faulttol.history import (
     HEADER,
     HISTORY_FOLDER,
     KINDS,
+    LINE_BYTES_MAX,
     TORN_LINE,
     Field,
     Problem,
@@ -194,7 +195,7 @@ def read_lines(
                     {"file": block.file_of[places], "line": block.line_of[places], **columns}
                 )
             remaining, text = remaining[~hit], text.filter(pc.invert(is_hit))
-        for place in np.union1d(remaining, block.not_text).tolist():
+        for place in np.union1d(remaining, block.unfit).tolist():
             file, line = int(block.file_of[place]), int(block.line_of[place])
             try:
                 record = decode_record(block.bytes_of(place))
@@ -235,21 +236,21 @@ class _Block:
     line_of: Numbers
     unfinished: frozenset[int]
     """The lines that had no line feed, the last ones of their files."""
-    not_text: Numbers
-    """The lines that are not UTF-8."""
+    unfit: Numbers
+    """The lines that are not UTF-8, or too long."""
 
     def bytes_of(self, place: int) -> bytes:
         start = self.ends[place - 1] if place else 0
         return self.data[start : self.ends[place] - 1]
 
     def lines(self) -> tuple[Numbers, pa.Array]:
-        """Return the lines that are text, and their places."""
+        """Return the lines that are fit to be looked at together, and their places."""
         offsets = np.concatenate([[0], self.ends])
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
         lines = pa.Array.from_buffers(pa.large_binary(), len(self.ends), buffers)
         places = np.arange(len(self.ends))
-        if self.not_text.size:
-            places = np.setdiff1d(places, self.not_text)
+        if self.unfit.size:
+            places = np.setdiff1d(places, self.unfit)
             lines = lines.take(pa.array(places))
         return places, lines
 
@@ -276,7 +277,7 @@ def _pieces(path: Path) -> Iterator[tuple[int, bytes]]:
         while data := file.read(_BLOCK_BYTES):
             data = rest + data
             end = data.rfind(b"\n") + 1
-            rest = data[end:]
+            rest = data[end:][: LINE_BYTES_MAX + 1]  # enough to be too long, whatever follows
             if end:
                 yield first_line, data[:end]
                 first_line += data.count(b"\n", 0, end)
@@ -290,6 +291,7 @@ def _block(pieces: Sequence[tuple[int, int, bytes]]) -> _Block:
         data + b"\n" * without for (_, _, data), without in zip(pieces, is_unfinished, strict=True)
     )
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    too_long = np.flatnonzero(np.diff(ends, prepend=0) > LINE_BYTES_MAX + 1)
     # How many line feeds there are up to the end of each piece.
     sizes = [
         len(data) + without for (_, _, data), without in zip(pieces, is_unfinished, strict=True)
@@ -303,7 +305,7 @@ def _block(pieces: Sequence[tuple[int, int, bytes]]) -> _Block:
         file_of=np.repeat([file for file, _, _ in pieces], counts),
         line_of=np.arange(len(ends)) + np.repeat(first_lines - begins, counts),
         unfinished=frozenset((begins + counts - 1)[is_unfinished].tolist()),
-        not_text=np.fromiter(_lines_that_are_no_text(data), np.int64),
+        unfit=np.union1d(np.fromiter(_lines_that_are_no_text(data), np.int64), too_long),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from faulttol import history
 from faulttol.audit import columns
 from faulttol.audit.columns import FREQUENT, read_lines
 from faulttol.audit.cycles import on_cycles
@@ -55,22 +56,22 @@ def assert_same(folder: Path, text: bytes) -> None:
     path = folder / HISTORY_FOLDER / "s-1.jsonl"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(text)
-    history = read_run(folder)
-    problems = [problem for problem in history.problems if problem.file != "manifest.json"]
+    of_run = read_run(folder)
+    problems = [problem for problem in of_run.problems if problem.file != "manifest.json"]
     try:
         lines = read_lines([path], "run")
     except UnsuitableHistoryError:
         assert (
-            any(record["run"] != "run" for record in history.records)
+            any(record["run"] != "run" for record in of_run.records)
             or b"99999999" in text
             or text.count(b'"publisher_incarnation"') < text.count(b'"publisher"')
         )
         return
 
-    for record in history.records:
+    for record in of_run.records:
         record.pop("new", None)  # columns have the fields that are known
 
-    assert read_as_columns(path) == history.records
+    assert read_as_columns(path) == of_run.records
     assert sorted(map(str, lines.problems)) == sorted(map(str, problems))
     assert [one.is_tolerated for one in lines.problems] == [one.is_tolerated for one in problems]
 
@@ -137,6 +138,31 @@ def test_a_file_of_many_blocks_is_one_file(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(columns, "_BLOCK_BYTES", size)
 
         assert_same(tmp_path, text)
+
+
+def test_a_line_that_is_too_long_is_damage_however_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = DELIVERED.replace('"s/1"', f'"{"s" * 400}"')
+    joined = longer.replace("ssss", "", 1)  # what a reader would see that lost a part of it
+    for line_max in (len(DELIVERED), len(longer) - 1, len(longer)):
+        monkeypatch.setattr(columns, "LINE_BYTES_MAX", line_max)
+        monkeypatch.setattr(history, "LINE_BYTES_MAX", line_max)
+        for size in (1, 7, 100, 1000):
+            monkeypatch.setattr(columns, "_BLOCK_BYTES", size)
+            for line in (longer, joined, "x" * 5000, longer * 10):
+                assert_same(tmp_path, f"{DELIVERED}\n{line}\n{DELIVERED}\n{line}".encode())
+
+
+def test_no_more_of_an_endless_line_is_kept_than_shows_that_it_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(columns, "_BLOCK_BYTES", 1000)
+    path = tmp_path / "s-1.jsonl"
+    path.write_text("x" * 100_000 + f"\n{DELIVERED}\n")
+
+    assert max(len(data) for _, data in columns._pieces(path)) <= 2 * 1000 + 101
 
 
 def test_lines_that_nobody_asked_for_are_left_out(tmp_path: Path) -> None:

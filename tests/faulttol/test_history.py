@@ -19,6 +19,7 @@ from faulttol.history import (
     FORMAT_VERSION,
     HEADER,
     KINDS,
+    LINE_BYTES_MAX,
     NEVER_PUBLISHED,
     ORDERINGS,
     Field,
@@ -396,6 +397,7 @@ def test_file_without_lines_is_sound(run: Path) -> None:
         (b"[]", "a JSON object expected, list found"),
         (b'{"run":"r\xff"}', "not UTF-8 at byte 9"),
         (b"{}", "field 'run' is missing"),
+        (b" " * (LINE_BYTES_MAX + 1), "at most 16777216 bytes to a line expected, more found"),
     ],
 )
 def test_unreadable_line_is_a_problem(run: Path, line: bytes, text: str) -> None:
