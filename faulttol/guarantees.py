@@ -45,11 +45,13 @@ counts.
 A client may be out of reach, or behind, for `PATIENCE_S` and miss nothing. That its broker gave it
 up is therefore no failure of the client by itself: a broker that suspects a client says for how
 many ``millis`` this had been out of reach, or behind, and a client that has ``joined`` again, for
-how many it was without a broker. Only if that is longer than the patience, the client had failed,
-from that long ago until it ``joined``; or if it was `BEHIND_MAX` publications behind, all of which
-that broker has ``skipped``. Else a ``skipped`` for this client excuses nothing.
+how many it was without a broker. Only if that is longer than the patience, the client has failed:
+from when it is suspected until it has ``joined``, or from when it was without a broker. So it has
+if it was `BEHIND_MAX` publications behind, all of which that broker has ``skipped``. Else a
+``skipped`` for this client excuses nothing.
 
-What matters is the time in which a publication was owed, from its issue to its confirmation.
+What matters is the time in which a publication was owed, from its issue to its confirmation: before
+a client is suspected, it has what is confirmed, however long it has been away.
 Subscriptions outlive a failure if the client's process does. They end with the process: when it
 ``crashed`` or was ``stopped``, or at the latest when the next incarnation of the client has
 advertised, subscribed or published something.
@@ -666,31 +668,31 @@ class _Failures:
 def _failures(run: _Run) -> _Failures:
     by_node: defaultdict[str, list[_Failure]] = defaultdict(list)
     ended: defaultdict[str, list[float]] = defaultdict(list)
-    failed_at: dict[str, tuple[float, float]] = {}  # and when that was noted
+    failed_at: dict[str, float] = {}
     given_up: set[str] = set()  # failed, and not merely slow
     events = _events_before_the_end(run)
     for event in events:
         at, kind, node = event["at"], event["kind"], event["about"]
-        away = _seconds_away(run, event)
         if kind in ("crashed", "stopped"):
             ended[node].append(at)
         if kind == "suspected" and not _may_suspect(run, event):
             continue  # given up too early: what it misses by that is lost
         if kind in _FAILURES:
-            failed_at.setdefault(node, (at - away, at))
+            failed_at.setdefault(node, at)
             if kind != "frozen":
                 given_up.add(node)
         elif node not in failed_at:
+            away = _seconds_away(run, event)
             if kind == "joined" and away >= PATIENCE_S:
                 by_node[node].append(_Failure((at - away, at), noted_at=at))
         elif kind == "unfrozen" and node not in given_up:
             del failed_at[node]
         elif kind == ("joined" if node in run.clients else "operational"):
-            since, noted_at = failed_at.pop(node)
-            by_node[node].append(_Failure((since, at), noted_at))
+            since = failed_at.pop(node)
+            by_node[node].append(_Failure((since, at), noted_at=since))
             given_up.discard(node)
-    for node, (since, noted_at) in failed_at.items():
-        by_node[node].append(_Failure((since, math.inf), noted_at))
+    for node, since in failed_at.items():
+        by_node[node].append(_Failure((since, math.inf), noted_at=since))
     of_brokers = [
         failure.time
         for node, failures in by_node.items()

@@ -149,14 +149,15 @@ def was_away(records: Sequence[Record], subscribed: Record, since: float, until:
     """Tell whether the client was away for more than 5 s, between two times, and had subscribed."""
     about = [one for one in records if one.get("about") == subscribed["client"]]
     for record in sorted(about, key=lambda one: one["at"]):
-        back_at = record["at"]
+        gone_at, back_at = record["at"] - record.get("millis", 0) / 1000, record["at"]
         if record["kind"] == "suspected":
+            gone_at = record["at"]
             returns = [
                 one["at"] for one in about if one["kind"] == "joined" and one["at"] > record["at"]
             ]
             back_at = min(returns, default=math.inf)
         is_long = record["kind"] in ("suspected", "joined") and record["millis"] >= 5000
-        is_then = is_long and record["at"] - record["millis"] / 1000 <= until and back_at >= since
+        is_then = is_long and gone_at <= until and back_at >= since
         if is_then and record["at"] >= subscribed["at"]:
             return True
     return False

@@ -538,15 +538,13 @@ def frozen_for_less_than_the_patience(story: Story, is_broken: bool) -> None:
 
 
 @breaks("loss")
-def dropped_long_before_the_client_was_away(story: Story, is_broken: bool) -> None:
+def confirmed_before_the_client_was_given_up(story: Story, is_broken: bool) -> None:
     story.subscribe("s")
     story.publish("p")
     if not is_broken:
         story.deliver("s", "p")
     story.confirm("p")
-    for _ in range(10):
-        story.advertise("q")
-    story.give_up("s")
+    story.give_up("s", away_s=100.0)
     story.skip("b1", "p", subscriber="s")
 
 
@@ -782,6 +780,20 @@ def subscriber_given_up_by_its_broker(story: Story, is_excused: bool) -> None:
         story.give_up("s")
     else:
         story.broker("b1", "joined", "s")
+
+
+@excuses(Excuse.SUBSCRIBER_FAILED)
+def subscriber_is_back_and_has_not_subscribed_again(story: Story, is_excused: bool) -> None:
+    """What it had asked for ended with its process, and not with its session."""
+    story.subscribe("s")
+    if is_excused:
+        story.launcher("crashed", "s")
+        story.launcher("restarted", "s")
+        story.next_incarnation("s")
+    else:
+        story.give_up("s")
+    story.broker("b1", "joined", "s")
+    story.publish("p")
 
 
 @excuses(Excuse.SUBSCRIBER_FAILED)

@@ -430,6 +430,24 @@ def test_older_histories_do_not_say_how_long_a_client_was_away(tmp_path: Path) -
         assert broken_guarantees(report) == ([] if excused else ["loss"])
 
 
+@pytest.mark.parametrize("other_life", ["published", "delivered"])
+def test_a_publication_is_named_with_its_life_if_there_is_another(other_life: str) -> None:
+    story = Story()
+    story.subscribe("s")
+    story.publish("p")
+    story.next_incarnation("p")
+    if other_life == "published":
+        story.publish("p", price=-1)
+        story.confirm("p")
+    else:
+        story.deliver("s", "p", life=2)
+    story.confirm("p", life=1)
+    lost = judge(story.records).violations[-1]
+
+    assert lost.guarantee == "loss"
+    assert lost.witness.startswith("s never delivered p@1#1, ")
+
+
 def test_violation_in_one_line() -> None:
     violation = Violation("fifo", "run", "s delivered p#2 before p#1", ("a:1", "b:2"))
 
