@@ -39,6 +39,8 @@ READY_TIMEOUT_PER_BROKER_S: Final = 3.0
 """All start at once, and importing half a second each is what a core can do one after the other."""
 STOP_TIMEOUT_S: Final = 15.0
 """A broker drains for at most ten seconds, see `broker/limits.py`."""
+STOP_TIMEOUT_PER_BROKER_S: Final = 1.0
+"""They stop level by level, which in a line is one after the other."""
 ABORT_TIMEOUT_S: Final = 2.0
 """After an error nobody waits for a drain."""
 POLL_INTERVAL_S: Final = 0.01
@@ -326,12 +328,10 @@ class _Launcher:
             for process in self.processes.values():
                 await process.ready.wait()
             return
-        late = [process for process in self.processes.values() if not process.ready.is_set()]
-        names = ", ".join(process.plan.name for process in late[:NAMES_SHOWN])
-        more = f" and {len(late) - NAMES_SHOWN} more" if len(late) > NAMES_SHOWN else ""
+        late = [name for name, process in self.processes.items() if not process.ready.is_set()]
         raise EnvironmentFailedError(
             f"{count - len(late)} of {count} brokers ready after {timeout_s:g} s, "
-            f"not {names}{more}; {late[0].last_words()}"
+            f"not {_some_of(late)}; {self.processes[late[0]].last_words()}"
         )
 
     async def stop_leaves_first(self, plans: Sequence[BrokerPlan], *, is_in_hurry: bool) -> None:
@@ -339,12 +339,13 @@ class _Launcher:
         if is_in_hurry:
             for process in self.processes.values():
                 process.kill()
-        with trio.move_on_after(STOP_TIMEOUT_S):
+        timeout_s = STOP_TIMEOUT_S + len(plans) * STOP_TIMEOUT_PER_BROKER_S
+        with trio.move_on_after(timeout_s):
             for level in _levels(plans):
                 await self._stop([self.processes[name] for name in level])
             return
         late = [name for name, process in self.processes.items() if process.is_running]
-        raise EnvironmentFailedError(f"not stopped after {STOP_TIMEOUT_S:g} s: {', '.join(late)}")
+        raise EnvironmentFailedError(f"not stopped after {timeout_s:g} s: {_some_of(late)}")
 
     async def stop_at_once(self) -> None:
         with trio.CancelScope(deadline=trio.current_time() + ABORT_TIMEOUT_S, shield=True):
@@ -369,6 +370,11 @@ def _levels(plans: Sequence[BrokerPlan]) -> list[list[str]]:
             levels.append([])
         levels[depth[plan.name]].append(plan.name)
     return levels[::-1]
+
+
+def _some_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more}"
 
 
 def _ending(code: int) -> str:

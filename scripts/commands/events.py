@@ -26,7 +26,8 @@ from scripts.options import examples
 def command(directory: Path, follow: bool) -> None:
     """Print the events of the run in DIRECTORY, and those to come until the run is over.
 
-    Commands of the script stand as they were executed. `PubEvent P, P, T, N` is publication N of
+    Commands of the script stand as they were executed, or behind `//` if they could not be, and
+    behind `Status` how each broker and client was. `PubEvent P, P, T, N` is publication N of
     publisher P on topic T, `BroEvent B, P, T, N` says that broker B sent it on (with `LoggingLevel
     full`), `SubEvent S, P, T, N` that subscriber S was given it.
     """

@@ -170,7 +170,8 @@ async def test_a_broker_that_cannot_start_is_reported_with_the_end_of_its_log(
 async def test_a_broker_that_does_not_stop_is_reported_and_killed(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.launcher.STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("scripts.launcher.STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("scripts.launcher.STOP_TIMEOUT_PER_BROKER_S", 0.1)
     monkeypatch.setattr("scripts.launcher.ABORT_TIMEOUT_S", 0.1)
     with pytest.RaisesGroup(
         pytest.RaisesExc(EnvironmentFailedError, match="not stopped after 0.5 s: b1, b2"),
