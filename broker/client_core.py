@@ -69,6 +69,7 @@ from broker.messages import (
     Neighbourhood,
     NodeKind,
     Operation,
+    Past,
     Prepare,
     Prepared,
     Progress,
@@ -192,6 +193,8 @@ class ClientCore:
         self._link_state = LinkState.AWAITING_WELCOME
         self._session: int | None = None
         """The incarnation of the broker that knows this client."""
+        self._secret = ""
+        """That the broker gave to it when its session began, and whoever goes on with it asks."""
         self._sessions = 0
         self.has_lost_session = False
         """Whether a broker has once not known this client that had joined the overlay."""
@@ -472,7 +475,7 @@ class ClientCore:
                 expected=0 if visited else self._expected_incarnation,
                 is_moving=visited is not None,
                 absent_ms=round(1000 * (self._now - self._lost_at)) if self._session else 0,
-                published=self._handed_over,
+                past=Past(published=self._handed_over, secret=self._secret),
             )
         )
         self._outbox.log(Level.DEBUG, "connected", address=dialled)
@@ -712,7 +715,7 @@ class ClientCore:
         if self._session is not None:
             self._outbox.log(Level.WARNING, "session lost", broker=welcome.node)
         self.has_lost_session |= self._has_joined
-        self._session = welcome.incarnation
+        self._session, self._secret = welcome.incarnation, welcome.secret
         self._has_joined, self._orphaned_by = False, None
         kept = list(self._sent.keep())
         if not is_same:

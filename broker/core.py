@@ -81,7 +81,7 @@ from broker.messages import (
     Withdraw,
 )
 from broker.moving import Moving
-from broker.names import Names
+from broker.names import Names, digest_of
 from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.places import PlacedPublications, Whereabouts
@@ -157,6 +157,7 @@ class BrokerCore:
         standby: int = 0,
         wall_clock_ms: int = 0,
         fences: Fences = NEVER_FENCED,
+        entropy: bytes = b"",
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `node`, reachable at `address`; join the overlay at `join`, or be its root.
@@ -164,7 +165,8 @@ class BrokerCore:
         If nobody is there to join, any of `fallbacks` will do. With the links that an earlier
         incarnation remembered, it recovers: it joins whoever is left of those. A `standby` waits
         until the broker at its join point fails, 1 being the first to take over. What the clock on
-        the wall shows when it starts is for comparison with the incarnations of others.
+        the wall shows when it starts is for comparison with the incarnations of others, and the
+        `entropy`, which nobody else knows, for the secrets of sessions.
         """
         self.node = node
         self.incarnation = incarnation
@@ -184,7 +186,7 @@ class BrokerCore:
         self._losses = Losses(self.outbox, most=limits.status_skipped_max)
         self.reforming = Reforming(self)
         self.moving = Moving(self)
-        self.names = Names(self, wall_clock_ms=wall_clock_ms)
+        self.names = Names(self, wall_clock_ms=wall_clock_ms, entropy=entropy)
         self._fences = fences
         """What became of its lives before this one."""
         self._join = join
@@ -853,6 +855,10 @@ class BrokerCore:
             return
         known = self.neighbours.below.get(hello.node)
         is_known = known is not None and known.has_joined and known.incarnation == hello.incarnation
+        if self._claims_session(hello, known) and not self.names.knows_secret(hello, known):
+            reason = f"a session of {hello.node} is not gone on with without its secret"
+            self._close(link, GoodbyeCode.REFUSED, reason)
+            return
         if hello.failed and not is_known:
             orphan = self.reforming.receive_orphan(link.link, hello)
             if orphan is not None:
@@ -901,17 +907,25 @@ class BrokerCore:
             kind=hello.kind,
             address=hello.address,
             homeless_since=self.now - hello.absent_ms / 1000 if hello.absent_ms else None,
-            published=hello.published,
+            published=hello.past.published,
             is_branch=hello.is_top,
         )
+        secret = self.names.new_secret() if is_client(newcomer) else ""
+        newcomer.key = digest_of(secret)
         self.neighbours.put(newcomer)
         self._attach(link, newcomer)
-        self._welcome(link.link, resumed=False, received=0)
+        self._welcome(link.link, resumed=False, received=0, secret=secret)
+
+    def _claims_session(self, hello: Hello, known: Below | None) -> bool:
+        """Whether a client means a session: one that it has here, or had at a failed broker."""
+        if hello.kind is not NodeKind.CLIENT:
+            return False
+        return bool(hello.failed) or (known is not None and self._is_session(known, hello))
 
     def _has_forgotten(self, hello: Hello) -> bool:
         """Whether a client might send what it has published before, and nobody would know it."""
         dropped = self.publications.dropped
-        has_published = hello.kind is NodeKind.CLIENT and hello.published > 0
+        has_published = hello.kind is NodeKind.CLIENT and hello.past.published > 0
         return has_published and dropped.may_have_been_forgotten(hello.node, hello.incarnation)
 
     def _is_session(self, known: Below, hello: Hello) -> bool:
@@ -958,7 +972,7 @@ class BrokerCore:
         """A neighbour is back on a new connection: go on where the old one ended."""
         self._supersede(neighbour)
         self._attach(link, neighbour)
-        neighbour.published = hello.published
+        neighbour.published = hello.past.published
         self._welcome(link.link, resumed=True, received=neighbour.received.count)
         self.moving.on_child_came(neighbour)
         self._send_again(neighbour, hello.received)
@@ -972,7 +986,13 @@ class BrokerCore:
         self.outbox.log(Level.INFO, "link resumed", peer=neighbour.node, sent_again=sent_again)
 
     def _welcome(
-        self, link_id: LinkId, *, resumed: bool, received: int, adopts: bool = False
+        self,
+        link_id: LinkId,
+        *,
+        resumed: bool,
+        received: int,
+        adopts: bool = False,
+        secret: str = "",
     ) -> None:
         welcome = Welcome(
             node=self.node,
@@ -987,6 +1007,7 @@ class BrokerCore:
             received=received,
             adopts=adopts,
             top=self._top,
+            secret=secret,
         )
         self.outbox.send(link_id, welcome)
 
@@ -1216,7 +1237,10 @@ class BrokerCore:
             if is_client(source):
                 # Where this broker is others know from this broker, not from what a client dialled.
                 link = attrs.evolve(
-                    join.link, parent_incarnation=self.incarnation, parent_address=self.address
+                    join.link,
+                    parent_incarnation=self.incarnation,
+                    parent_address=self.address,
+                    key=source.key,
                 )
                 join = attrs.evolve(join, link=link)
             self.names.claim(source, join)

@@ -68,6 +68,20 @@ def _cut(reason: str) -> str:
 
 
 @attrs.frozen(kw_only=True)
+class Past:
+    """What a client has behind it when it greets, in this incarnation."""
+
+    published: int = 0
+    """The number of the last publication that it has ever handed over: what has been seen of it
+    beyond that is another's."""
+    secret: str = ""
+    """That it was given by `Welcome` when its session began: by this it goes on with that."""
+
+
+NO_PAST: Final = Past()
+
+
+@attrs.frozen(kw_only=True)
 class Hello:
     """Whoever dials says who it is, and what it still remembers of the peer."""
 
@@ -94,9 +108,8 @@ class Hello:
     over by now, it goes elsewhere."""
     absent_ms: int = 0
     """How long a client has been without its broker; 0 if it had none."""
-    published: int = 0
-    """The number of the last publication that a client has ever handed over, in this incarnation:
-    what has been seen of it beyond that is another's."""
+    past: Past = NO_PAST
+    """What a client has behind it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -118,6 +131,8 @@ class Welcome:
     """Whether it waits for the `Attach` of a node whose parent has failed."""
     top: str = ""
     """Where the top of the sender's branch listens: the root, unless the branch is cut off."""
+    secret: str = ""
+    """To a client whose session begins: nobody goes on with it who does not know this."""
 
 
 @attrs.frozen(kw_only=True)

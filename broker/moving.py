@@ -604,6 +604,7 @@ class Moving:
             has_joined=True,
             absent_since=core.now,
             is_standby=link.standby > 0,
+            key=link.key,
         )
         child.received.stable_count, child.sent.stable_count = header.received, header.sent
         core.neighbours.put(child)

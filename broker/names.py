@@ -15,10 +15,16 @@ A name is in use while its client is connected. Then no later life takes it away
 name of somebody who is there is refused, and told where that is. A client whose connection is lost
 may come back for a while; if a later life of it comes first, wherever that may be, it takes its
 place, and the older one is refused when it comes.
+
+Whoever goes on with a session has to know its secret, which `Welcome` has given to the client when
+it began. The broker keeps a digest of it, which goes with the link of the client (`TopologyLink`):
+to the neighbours, one of which may have to take the session over, and to whom the client is moved.
 """
 
+import hmac
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -29,6 +35,10 @@ from routing.ids import NodeId, OperationId
 
 if TYPE_CHECKING:
     from broker.core import BrokerCore
+
+
+SECRET_CHARS: Final = 32
+"""Hexadecimal digits: 128 bits, which nobody guesses."""
 
 
 @attrs.define(eq=False)
@@ -50,12 +60,19 @@ class _Newcomer:
         return _rank(other) > _rank(self.claim)
 
 
+def digest_of(secret: str) -> str:
+    """What may be told to other brokers of the secret of a session."""
+    return sha256(secret.encode()).hexdigest() if secret else ""
+
+
 class Names:
     """The names that one broker knows, and what it knows them by."""
 
-    def __init__(self, core: "BrokerCore", *, wall_clock_ms: int) -> None:
-        """Begin when the clock on the wall shows this."""
+    def __init__(self, core: "BrokerCore", *, wall_clock_ms: int, entropy: bytes) -> None:
+        """Begin when the clock on the wall shows this; secrets are derived from the entropy."""
         self._core = core
+        self._entropy = entropy
+        self._secrets = 0
         self._wall_clock_ms = wall_clock_ms
         self._newcomers: dict[NodeId, _Newcomer] = {}
         """Of each name the one who has asked last; all of them have connections here."""
@@ -75,8 +92,25 @@ class Names:
         if known is not None and known is not hello.kind:
             return f"{hello.node} is the name of a {known} in this overlay"
         if hello.kind is NodeKind.CLIENT:
-            return self._objection_of_memory(hello.node, hello.incarnation, hello.published)
+            return self._objection_of_memory(hello.node, hello.incarnation, hello.past.published)
         return None
+
+    def new_secret(self) -> str:
+        """For a session that begins: nobody can tell it from others, or guess it."""
+        self._secrets += 1
+        counted = f"{self._core.node}#{self._core.incarnation}.{self._secrets}".encode()
+        return hmac.new(self._entropy, counted, sha256).hexdigest()[:SECRET_CHARS]
+
+    def knows_secret(self, hello: Hello, known: Below | None) -> bool:
+        """Whether somebody may go on with a session that is here, or comes to be here."""
+        link = self._core.neighbourhood.link_of(hello.node)
+        if known is not None:
+            key = known.key
+        elif link is not None and link.incarnation == hello.incarnation:
+            key = link.key
+        else:
+            return True  # nobody has a session of that name here
+        return not key or hmac.compare_digest(key, digest_of(hello.past.secret))
 
     def may_replace(self, known: Below, incarnation: int) -> bool:
         """Whether somebody who greets like this takes the place of the one that is known here."""

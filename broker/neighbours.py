@@ -84,6 +84,8 @@ class Below(_Neighbour):
     published: int = 0
     """The last publication that a client had handed over, to whomever, when it greeted last: those
     up to there may come again."""
+    key: str = ""
+    """Of a client: the digest of the secret that it has to know to go on with its session."""
     is_branch: bool = False
     """Whether it comes with all that is below it, which has joined before."""
     lag: Lag = attrs.field(factory=Lag)

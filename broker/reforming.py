@@ -37,6 +37,7 @@ from broker.messages import (
     Subscribe,
     Summon,
 )
+from broker.names import digest_of
 from broker.neighbours import UP, Above, Below, Neighbour, is_client
 from broker.orphans import Orphan
 from broker.reunion import Reunion
@@ -453,7 +454,8 @@ class Reforming:
             link=link,
             kind=hello.kind,
             address=hello.address,
-            published=hello.published,
+            published=hello.past.published,
+            key=digest_of(hello.past.secret),
         )
         gap.orphans[hello.node] = Orphan(neighbour, welcomed_at=next(self._core.neighbours.clock))
         self._sent_away.pop(hello.node, None)
@@ -689,7 +691,7 @@ class Reforming:
                 orphan.neighbour.adopted_from = dead.lane
             core.take_into_tree(orphan.neighbour)
             assert orphan.attach is not None
-            core.neighbourhood.add_all(orphan.attach.links)
+            core.neighbourhood.add_all(_with_key(orphan))
             core.note_standby(orphan.neighbour)
         core.names.on_adopted(gap.orphans)
         core.neighbourhood.close(region)
@@ -990,3 +992,11 @@ class Reforming:
     def _is_broker(self, node: NodeId) -> bool:
         place = self._core.neighbourhood.place_of(node)
         return place is not None and bool(place.address)
+
+
+def _with_key(orphan: Orphan) -> Iterator[TopologyLink]:
+    """What an orphan has told of the tree; a client's place goes with what it proves itself by."""
+    assert orphan.attach is not None
+    key = orphan.neighbour.key
+    for link in orphan.attach.links:
+        yield attrs.evolve(link, key=key) if key else link

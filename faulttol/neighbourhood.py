@@ -39,6 +39,9 @@ class TopologyLink:
     """How many parents this incarnation has had before this one."""
     standby: int = 0
     """A child that stands by for its parent takes over in this order, 1 first; 0 does not."""
+    key: str = ""
+    """Of a client: the digest of the secret by which it goes on with its session, wherever that
+    goes. Empty if nothing is known of that."""
 
     @property
     def is_root(self) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -199,6 +200,7 @@ class _Broker:
             standby=settings.standby,
             fences=fences,
             wall_clock_ms=time.time_ns() // 1_000_000,
+            entropy=secrets.token_bytes(32),
             limits=settings.limits,
         )
         # While the links between brokers cannot keep up, clients have to wait: nothing that has

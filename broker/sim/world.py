@@ -130,6 +130,7 @@ class World:
         A message takes up to `jitter` times the delay of its link longer than the delay itself.
         """
         self.random = random.Random(seed)
+        self._seed = seed
         self.now = 0.0
         self.limits = limits
         self.nodes: dict[NodeId, Node] = {}
@@ -184,6 +185,7 @@ class World:
             incarnation,
             address=name,
             remembered=remembered,
+            entropy=f"{self._seed} {name} {incarnation}".encode(),
             limits=self.limits,
             **settings,
         )

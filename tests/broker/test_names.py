@@ -11,7 +11,7 @@ from broker.codec import encode_content
 from broker.core import BrokerCore
 from broker.effects import SendMessage
 from broker.errors import NotAdvertisedError
-from broker.inputs import LinkId, LinkOpened, MessagesReceived
+from broker.inputs import LinkClosed, LinkId, LinkOpened, MessagesReceived
 from broker.limits import Limits
 from broker.messages import (
     PROTOCOL_VERSION,
@@ -22,6 +22,7 @@ from broker.messages import (
     Join,
     Message,
     NodeKind,
+    Past,
     Publish,
     RefusalCode,
     Refuse,
@@ -29,8 +30,9 @@ from broker.messages import (
     Unsubscribe,
     Welcome,
 )
+from broker.names import SECRET_CHARS
 from broker.sim.world import Node, World
-from faulttol.neighbourhood import TopologyLink
+from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.conversation import Client, Conversation
 
@@ -40,12 +42,21 @@ class Stranger:
 
     links = 100
 
-    def __init__(self, core: BrokerCore, name: str, **greeting: object) -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        name: str,
+        *,
+        published: int = 0,
+        secret: str = "",
+        **greeting: object,
+    ) -> None:
         Stranger.links += 1
         self.core, self.name, self.link = core, NodeId(name), LinkId(Stranger.links)
         self._count = 0
         core.step(core.now, LinkOpened(self.link))
-        fields = {"kind": NodeKind.CLIENT, "incarnation": 1} | greeting
+        past = Past(published=published, secret=secret)
+        fields = {"kind": NodeKind.CLIENT, "incarnation": 1, "past": past} | greeting
         self.incarnation = fields["incarnation"]
         hello = Hello(version=PROTOCOL_VERSION, node=self.name, **fields)  # type: ignore[arg-type]
         self.greeted = self.says(hello)
@@ -526,3 +537,106 @@ def test_one_whose_broker_fails_while_others_are_asked_is_let_in_elsewhere(
 
     assert who_is_ready(Client(world, client)) == [1]
     assert broker.is_ready
+
+
+# Sessions
+
+
+def a_session() -> tuple[BrokerCore, Stranger, str]:
+    """Somebody who has joined, and the secret of the session."""
+    core = lone_broker(entropy=b"nobody knows")
+    victim = Stranger(core, "victim")
+    [welcome] = victim.greeted
+    assert isinstance(welcome, Welcome)
+    victim.joins()
+    return core, victim, welcome.secret
+
+
+def comes_back(core: BrokerCore, secret: str) -> list[Message]:
+    """Somebody greets who would go on with that session."""
+    return Stranger(core, "victim", peer=core.node, peer_incarnation=1, secret=secret).greeted
+
+
+def test_a_session_goes_on_for_whoever_knows_its_secret() -> None:
+    core, victim, secret = a_session()
+    [welcome] = [said for said in comes_back(core, secret) if isinstance(said, Welcome)]
+
+    assert len(secret) == SECRET_CHARS
+    assert welcome.resumed
+    assert welcome.secret == ""
+    assert core.neighbours.below[NodeId("victim")].link != victim.link
+
+
+@pytest.mark.parametrize("secret", ["", "0" * SECRET_CHARS, "ä"])
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_session_is_not_taken_over_with_a_name_alone(secret: str, is_connected: bool) -> None:
+    core, victim, right = a_session()
+    if not is_connected:
+        core.step(core.now, LinkClosed(victim.link, "cut"))
+    said = comes_back(core, secret)
+
+    assert "not gone on with without its secret" in reason_of(said)
+    assert core.neighbours.below[NodeId("victim")].link == (victim.link if is_connected else None)
+    [welcome] = [said for said in comes_back(core, right) if isinstance(said, Welcome)]
+    assert welcome.resumed, "and the one whose session it is goes on with it"
+
+
+def test_no_two_sessions_have_the_same_secret() -> None:
+    core = lone_broker(entropy=b"nobody knows")
+    elsewhere = lone_broker(entropy=b"nobody else")
+    secrets = {
+        Stranger(broker, f"client-{n}").greeted[0].secret  # type: ignore[union-attr]
+        for broker in (core, elsewhere)
+        for n in range(10)
+    }
+
+    assert len(secrets) == 20
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_who_takes_the_place_of_a_failed_broker_asks_for_the_secret_as_well(knows: bool) -> None:
+    overlay = a_wide_tree()
+    victim = overlay.client("victim", at="b4")
+    overlay.freezes("victim")
+    overlay.crashes("b4")
+    overlay.settle(0.1)
+    hub = overlay.broker("b3")
+    thief = Stranger(
+        hub,
+        "victim",
+        peer="b4",
+        peer_incarnation=1,
+        failed=(Life(NodeId("b4"), 1),),
+        secret=victim.core._secret if knows else "",
+    )
+
+    assert ("without its secret" in reason_of(thief.greeted)) == (not knows)
+    assert knows == any(isinstance(m, Welcome) and m.adopts for m in thief.greeted)
+
+
+def test_a_client_goes_on_wherever_its_session_goes() -> None:
+    """Taken over by a hub, handed over to a child of that, and connected anew each time."""
+    overlay = a_wide_tree()
+    reader = overlay.client("reader", at="b4")
+    reader.subscribes("TRUE")
+    ticker = overlay.client("ticker", at="b1")
+    ticker.advertises("TRUE")
+    overlay.settle()
+    overlay.crashes("b4")
+    overlay.settle(3)
+    assert reader.core.broker == "b3"
+    overlay.loses_connection("reader", "b3")
+    overlay.settle()
+    overlay.world.add_broker(NodeId("b7"), NodeId("b3"))
+    overlay.settle()
+    assert overlay.world.move(NodeId("b3"), NodeId("b7"), NodeId("reader"))
+    overlay.settle()
+    assert reader.core.broker == "b7"
+    overlay.loses_connection("reader", "b7")
+    overlay.settle()
+    ticker.publishes(x=1)
+    overlay.settle()
+
+    assert reader.received == ["ticker:1"]
+    assert not reader.core.has_lost_session
+    assert all(core.neighbours.below[NodeId("reader")].key for core in [overlay.broker("b7")])
