@@ -19,12 +19,12 @@ from tempfile import TemporaryDirectory
 import attrs
 import trio
 
-from broker.codec import encode, encode_content
-from broker.messages import Advertise, Join, Leave, NodeKind, Publish
+from broker.codec import encode_content
+from broker.messages import Advertise, Confirm, Join, Leave, NodeKind, Publish
 from broker.net import Client, connect
 from faulttol.neighbourhood import TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId
-from tests.net.overlay import hello, open_stream
+from tests.net.overlay import hello, raw_peer
 from tests.processes import PLAIT, started
 
 AT_ONCE = 20
@@ -64,23 +64,22 @@ async def let_pass(address: str, broker: str, names: Iterator[str]) -> None:
             incarnation=1,
             address="",
         )
-        operations = (OperationId(f"{name}#1.{number}") for number in itertools.count(1))
-        messages = (
-            hello(name),
-            Join(operation=next(operations), link=link, distance=0),
-            Advertise(
-                operation=next(operations),
-                advertisement=AdvertisementId(f"{name}/1"),
-                client=node,
-                filter=FILTER,
-                path=(node,),
-            ),
-            Publish(node, 1, 1, 0, encode_content({"x": 1}), b""),
-            Leave(operation=next(operations), node=node, distance=0),
-        )
-        async with await open_stream(address) as stream:
-            await stream.send_all(b"".join(encode(message) for message in messages))
-            async for _ in stream:
+        join, advertise, leave = (OperationId(f"{name}#1.{number}") for number in (1, 2, 3))
+        async with raw_peer(address) as peer:
+            await peer.send(hello(name), Join(operation=join, link=link, distance=0))
+            await peer.receive(Confirm)
+            await peer.send(
+                Advertise(
+                    operation=advertise,
+                    advertisement=AdvertisementId(f"{name}/1"),
+                    client=node,
+                    filter=FILTER,
+                    path=(node,),
+                ),
+                Publish(node, 1, 1, 0, encode_content({"x": 1}), b""),
+                Leave(operation=leave, node=node, distance=0),
+            )
+            async for _ in peer.stream:
                 pass  # the broker closes when the client has left
 
 
