@@ -346,6 +346,8 @@ class Moving:
         move = self._move
         if move is None or prepared.move != move.number:
             return
+        if source is not move.taker and source not in move.children:
+            return  # nobody has asked it
         if prepared.accepts:
             move.unprepared.discard(source.node)
         elif move.phase is _Phase.PREPARING:

@@ -13,6 +13,7 @@ from broker.messages import (
     Adopt,
     Advertise,
     Attach,
+    Confirm,
     Flag,
     Goodbye,
     GoodbyeCode,
@@ -23,6 +24,7 @@ from broker.messages import (
     Moved,
     NodeKind,
     Prepare,
+    Prepared,
     Publish,
     Subscribe,
     Welcome,
@@ -40,6 +42,7 @@ from tests.broker.test_link_states import (
     join,
     welcome,
 )
+from tests.conversation import Conversation
 
 SAMPLE_OF: Final[dict[type[Message], Any]] = {type(sample): sample for sample in SAMPLES}
 HERE: Final = NodeId("here")
@@ -277,3 +280,35 @@ def test_what_has_been_seen_before_is_looked_at_all_the_same(
 
     assert closed is not None
     assert reason in closed.reason
+
+
+def a_client_of(overlay: Conversation, broker: str, *said: Message) -> None:
+    """Somebody joins there as a client, and says that."""
+    joining = attrs.evolve(own_join(), link=attrs.evolve(own_join().link, parent=NodeId(broker)))
+    overlay.is_told_by_stranger(broker, CLIENT, joining, *said)
+
+
+def test_what_nobody_asked_of_it_a_client_does_not_confirm() -> None:
+    overlay = Conversation()
+    overlay.brokers("a", b="a")
+    nyse = overlay.client("nyse", at="a")
+    overlay.freezes("b")
+    nyse.advertises("TRUE")
+    overlay.settle(0.1)
+    [operation] = overlay.broker("a").requests.under_way
+    a_client_of(overlay, "a", Confirm(operation=operation))
+    overlay.settle(0.1)
+
+    assert operation in overlay.broker("a").requests.under_way
+    assert nyse.answered == []
+
+
+def test_who_is_not_moved_does_not_say_whether_others_are_prepared() -> None:
+    overlay = Conversation()
+    overlay.brokers("a", b="a", c="a")
+    assert overlay.world.move(NodeId("a"), NodeId("b"), NodeId("c"))
+    a_client_of(overlay, "a", Prepared(move=1, accepts=False))
+    overlay.settle(3)
+
+    assert overlay.parent_of("c") == "b"
+    assert overlay.broker("a").moving.completed == 1
