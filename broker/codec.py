@@ -472,6 +472,16 @@ def _read_record(
     )
 
 
+def _read_kind(unpacker: Unpacker, where: str, limits: Limits) -> str:
+    """What a node in the tree is."""
+    kind: str = _read_word(unpacker, where, limits)
+    if kind not in _KINDS:
+        raise RemoteProtocolError(f"{where}: {kind!r}, expected one of {', '.join(_KINDS)}")
+    return kind
+
+
+_KINDS: Final = ("broker", "client")
+
 _READERS_OF_NAMES: Final[dict[str, _Reader]] = {
     "filter": partial(_read_text, FILTER_TEXT_CHARACTERS_MAX),
     "reason": partial(_read_text, REASON_CHARS_MAX),
@@ -551,6 +561,8 @@ def _reader_of(name: str, hint: Any) -> _Reader:
         element = get_args(hint)[0]
         read_all = _read_path if name == "path" else _read_records
         return partial(read_all, _reader_of(name, element))
+    if (name, hint) == ("kind", str):
+        return _read_kind
     if name in _READERS_OF_NAMES:
         return _READERS_OF_NAMES[name]
     if hint in _READERS_OF_TYPES:

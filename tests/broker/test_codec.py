@@ -47,7 +47,12 @@ names = st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_
 texts = st.text(max_size=60)
 counts = st.integers(0, DEFAULT_LIMITS.number_max)
 links = st.builds(
-    TopologyLink, child=names, parent=names, kind=texts, incarnation=counts, address=texts
+    TopologyLink,
+    child=names,
+    parent=names,
+    kind=st.sampled_from(["broker", "client"]),
+    incarnation=counts,
+    address=texts,
 )
 lives = st.builds(Life, node=names, incarnation=counts)
 publication_ids = st.builds(PublicationId, publisher=names, incarnation=counts, seq=counts)
@@ -300,6 +305,8 @@ def largest(hint: Any, name: str) -> Any:
         return (largest(get_args(hint)[0], name),) * (32 if name == "path" else 1)
     if attrs.has(kind):
         return largest_of(kind)
+    if (kind, name) == (str, "kind"):
+        return "broker"
     if kind is str:
         lengths = {"filter": 16_384, "reason": 1024, "but": 303}
         is_address = "address" in name or name in ("top", "instead")
@@ -522,6 +529,18 @@ def test_a_damaged_message_is_refused_or_still_a_message(
 
     # Publications are read in two ways; any message that passes can be written and read again.
     assert [FrameDecoder().feed(encode(attrs.evolve(m)))[0] for m in received] == received
+
+
+def test_a_node_in_the_tree_is_a_broker_or_a_client() -> None:
+    """Whoever looks at it later has nobody to blame for anything else."""
+    link = TopologyLink(
+        child=NodeId("x"), parent=NodeId("y"), kind="monitor", incarnation=1, address=""
+    )
+    bad = Packer().pack([9, [list(attrs.astuple(link))], []])
+
+    assert "Neighbourhood.links.kind: 'monitor', expected one of broker, client" in refusal_of(
+        frame_of(bad)
+    )
 
 
 @pytest.mark.parametrize("field", ["incarnation", "seq", "flags"])

@@ -45,6 +45,7 @@ from broker.messages import (
     Asked,
     Attach,
     Confirm,
+    Hello,
     Message,
     NodeKind,
     Pause,
@@ -289,6 +290,11 @@ OCCASIONS: Final[tuple[Input, ...]] = (
 # An overlay
 
 
+def greets_as_broker(message: Message) -> bool:
+    """Whether somebody takes another role by chance: of that one, less is to be expected."""
+    return isinstance(message, Hello) and message.kind is NodeKind.BROKER
+
+
 STATE_OF: Final = {
     "client": LinkState.TO_CLIENT,
     "monitor": LinkState.TO_MONITOR,
@@ -384,6 +390,8 @@ class Scene:
             if told is None:
                 self.tally.refused += 1
                 break
+            if role != "broker" and any(map(greets_as_broker, told)):
+                continue
             self.said.append(f"{role} -> {broker.name}: {told}")
             world._tell(broker, MessagesReceived(link, told))
             if link in self._closed or broker.stopped is not None:
