@@ -1307,6 +1307,13 @@ class BrokerCore:
         """What of a request is to be sent again; nobody is to forget who has joined anew."""
         if isinstance(request, Leave):
             return None if self.neighbourhood.link_of(request.node) is not None else request
+        parent = self.neighbours.parent
+        if isinstance(request, Join) and request.distance == 0 and parent is not None:
+            # This broker's own, begun at a parent that has failed: by now it is somebody else's.
+            link = attrs.evolve(
+                request.link, parent=parent.node, parent_incarnation=parent.incarnation
+            )
+            return attrs.evolve(request, link=link)
         return self.interests.as_of_now(hop, request)
 
     def _spread_leave(self, leave: Leave, source: Neighbour | None) -> None:

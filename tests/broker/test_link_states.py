@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from broker.core import BrokerCore
-from broker.effects import CloseLink, Effect
+from broker.effects import CloseLink, Effect, SendMessage
 from broker.inputs import LinkClosed, LinkFailed, LinkId, LinkOpened, MessagesReceived
 from broker.link_states import LEGAL, LinkState
 from broker.messages import (
@@ -347,3 +347,19 @@ def test_heartbeats_that_nobody_could_keep_are_refused() -> None:
     assert closed is not None
     assert closed.code is GoodbyeCode.PROTOCOL
     assert "at least 2 heartbeats to a timeout expected" in closed.reason
+
+
+def test_a_joining_that_was_begun_elsewhere_names_the_parent_of_now() -> None:
+    """The parent has failed before it was confirmed; its successor would refuse it for ever."""
+    core = broker_in(LinkState.TO_PARENT)
+    parent = core.neighbours.parent
+    assert parent is not None
+    parent.node, parent.incarnation = NodeId("hub"), 7
+    core.requests.send_again(parent, 1.0)
+    sent = [effect.message for effect in core.outbox.take() if isinstance(effect, SendMessage)]
+
+    assert [
+        (message.link.parent, message.link.parent_incarnation)
+        for message in sent
+        if isinstance(message, Join)
+    ] == [("hub", 7)]
