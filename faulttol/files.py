@@ -45,6 +45,8 @@ def make_folder(path: Path) -> None:
     """Make a folder, if it is not there, in one that is: a path that was mistyped makes none."""
     try:
         path.mkdir(exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from error
     except FileNotFoundError as error:
         text = "there is no such folder, and no more than the last one of a path is made"
         raise FileNotFoundError(errno.ENOENT, text, str(path.parent)) from error

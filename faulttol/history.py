@@ -33,7 +33,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final, NoReturn, Protocol, Self
+from typing import Any, Final, NoReturn, Protocol, Self
 
 import attrs
 
@@ -615,15 +615,14 @@ def _check_type(name: str, value: object, types: tuple[type, ...]) -> None:
 def write_run(directory: Path, manifest: Manifest, records: Iterable[Record]) -> None:
     """Write a whole run at once, such as one that was simulated in memory."""
     write_manifest(directory, manifest)
-    with contextlib.ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
-        for record in records:
-            name = file_name(record["node"], record["incarnation"])
-            if name not in files:
-                path = directory / HISTORY_FOLDER / name
-                path.parent.mkdir(exist_ok=True)
-                files[name] = stack.enter_context(path.open("xb"))
-            files[name].write(_encode_line(record))
+    lines: dict[str, list[bytes]] = {}
+    for record in records:
+        name = file_name(record["node"], record["incarnation"])
+        lines.setdefault(name, []).append(_encode_line(record))
+    for name in lines:
+        make_folder(directory / HISTORY_FOLDER)
+        with contextlib.closing(LineFile(directory / HISTORY_FOLDER / name)) as file:
+            file.append(b"".join(lines[name]))
 
 
 def run_directories(path: Path) -> list[Path]:

@@ -8,7 +8,6 @@ Only what a subcommand needs is imported, and only when it is called: a broker s
 terminal tables, and `plait --help` without the network.
 """
 
-import os
 import sys
 import traceback
 from typing import Any, Final
@@ -33,6 +32,11 @@ from scripts.errors import (
 )
 from scripts.interrupts import INTERRUPTED, end_at_once_when_interrupted, interrupts_raised
 from scripts.options import examples
+from scripts.standard_streams import (
+    STANDARD_OUTPUT,
+    give_up_standard_output,
+    prepare_standard_streams,
+)
 
 # In the order in which people meet them; each has a module of its name in scripts/commands/.
 COMMANDS: Final[dict[str, str]] = {
@@ -64,6 +68,13 @@ class Plait(CommandsByName):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(package="scripts.commands", lines=COMMANDS, **attributes)
 
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
+        """Read the command line; help and the version are printed while that is done."""
+        try:
+            return super().make_context(*arguments, **extra)
+        except OSError as error:
+            sys.exit(_told(error))
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand."""
         try:
@@ -82,17 +93,22 @@ class Plait(CommandsByName):
         except BrokerError as error:
             _complain(str(error))
             ctx.exit(_exit_code_of(error))
-        except BrokenPipeError:
-            # Nobody reads any more (`plait sub ... | head`). Python would complain once again
-            # when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(READER_GONE)
         except OSError as error:
-            _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-            ctx.exit(EnvironmentFailedError.exit_code)
+            ctx.exit(_told(error))
         except KeyboardInterrupt:
             _complain("interrupted")
             ctx.exit(INTERRUPTED)
+
+
+def _told(error: OSError) -> int:
+    """Tell of what the machine did not do, and return the exit code."""
+    is_reader_gone = isinstance(error, BrokenPipeError)  # `plait sub ... | head`
+    if is_reader_gone or error.filename == STANDARD_OUTPUT:
+        give_up_standard_output()
+    if is_reader_gone:
+        return READER_GONE
+    _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return EnvironmentFailedError.exit_code
 
 
 def _exit_code_of(error: BrokerError) -> int:
@@ -136,6 +152,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and exit."""
     end_at_once_when_interrupted()
+    prepare_standard_streams()
     try:
         cli(prog_name="plait")
     except Exception:

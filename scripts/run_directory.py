@@ -1,11 +1,12 @@
 """The directory of a run: where the history is, where the logs are, and where brokers listen."""
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,13 @@ def state_file(directory: Path, broker: str) -> Path:
     return directory / STATE_FOLDER / f"{broker}.json"
 
 
+def checked_run_id(run_id: str) -> str:
+    """Return the name of a run as a launcher hands it on; a broker may have none."""
+    if run_id:
+        _check_name(run_id, "--run-id")
+    return run_id
+
+
 def run_name(directory: Path) -> str:
     """Return what the run in a directory is called, however the directory was typed."""
     return Path(os.path.abspath(directory)).name  # `.` has no name, and a link has its own
@@ -34,25 +42,43 @@ def run_name(directory: Path) -> str:
 
 def new_run_directory(out: Path | None, name: str) -> Path:
     """Make the directory of a new run: `out`, or one named after the run and the time."""
-    try:
+    with _refusing_mistakes():
         return _make_next(name) if out is None else _make(out)
+
+
+def make_folder_for_runs(out: Path) -> None:
+    """Make a folder that run directories are to be in; it may be there."""
+    with _refusing_mistakes():
+        _make_folder(out)
+
+
+@contextlib.contextmanager
+def _refusing_mistakes() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         if not is_mistake(error):
             raise
         raise BadInputError(
-            f"{error.filename}: {error.strerror}; a run needs a directory of its own, "
-            "which it can make and write to (--out NEW_DIRECTORY)"
+            f"{error.filename}: {error.strerror}; --out NEW_DIRECTORY is to name one that can be "
+            "made, and written to"
         ) from error
 
 
 def _make(directory: Path) -> Path:
     _check_name(run_name(directory), f"{directory}")
-    make_folder(directory)
+    _make_folder(directory)
     if any(directory.iterdir()):
         raise BadInputError(
             f"{directory} is not empty: a run needs a directory of its own (--out NEW_DIRECTORY)"
         )
     return directory
+
+
+def _make_folder(directory: Path) -> None:
+    if directory.parent == Path(RUNS_FOLDER):
+        make_folder(directory.parent)  # which is ours
+    make_folder(directory)
 
 
 def _make_next(name: str) -> Path:
@@ -74,7 +100,7 @@ def _check_name(name: str, of: str) -> None:
     if RUN_NAME.fullmatch(name) is None:
         raise BadInputError(
             f"{of}: found {name!r} as the name of a run, expected letters from A to Z, digits and "
-            ". _ - only; --out NEW_DIRECTORY gives it another name"
+            ". _ - only (with --out NEW_DIRECTORY, that of the directory)"
         )
 
 

@@ -20,6 +20,8 @@ from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
 from scripts.monitor import wait_until_joined
 from scripts.options import NOT_SURVIVED, AddressType, detection_option, examples
+from scripts.run_directory import checked_run_id
+from scripts.standard_streams import say
 from scripts.supervision import accept_supervision
 
 POLICIES: Final = ("filter", "flooding")
@@ -196,7 +198,7 @@ def command(
         metrics=metrics,
         state=state,
         run_dir=run_dir,
-        run_id=run_id,
+        run_id=checked_run_id(run_id),
         events_file=events_file,
         log_file=log_file,
         log_level=Level(log_level),
@@ -225,7 +227,7 @@ async def _serve(settings: BrokerSettings, as_json: bool) -> None:
         # Joining may be what it never gets to do; then its end says why.
         with contextlib.suppress(OSError):
             await wait_until_joined(addresses.broker)
-            _say_ready(settings, addresses, as_json)
+            say(_ready(settings, addresses, as_json))
 
 
 async def _serve_to_the_end(
@@ -238,7 +240,8 @@ async def _serve_to_the_end(
     nursery.cancel_scope.cancel()
 
 
-def _say_ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bool) -> None:
+def _ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bool) -> str:
+    """Return the line that says that it serves."""
     if as_json:
         ready = {
             "name": settings.node,
@@ -246,7 +249,6 @@ def _say_ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bo
             "metrics": addresses.metrics,
             "pid": os.getpid(),
         }
-        click.echo(json.dumps(ready))
-        return
+        return json.dumps(ready)
     metrics = f", metrics at http://{addresses.metrics}/metrics" if addresses.metrics else ""
-    click.echo(f"{settings.node} is ready at {addresses.broker}{metrics}")
+    return f"{settings.node} is ready at {addresses.broker}{metrics}"

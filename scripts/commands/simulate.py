@@ -14,6 +14,7 @@ from broker.sim.workloads import Workload
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
 from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
+from scripts.run_directory import make_folder_for_runs
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
 from scripts.terminal import is_screen, redraw_line
 from scripts.verdict import print_verdict, raise_if_violated
@@ -105,6 +106,8 @@ def command(
             raise click.UsageError(
                 f"Under {ordering} no crash is survived: only safety can be checked, with --beyond."
             )
+    if out is not None:
+        make_folder_for_runs(out)
     workload = Workload(
         crashes=crashes,
         recoveries=recoveries,

@@ -40,6 +40,12 @@ def test_only_the_last_folder_of_a_path_is_made(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with pytest.raises(NotADirectoryError):
+        make_folder(tmp_path / "x")
+
+
 @pytest.mark.parametrize("is_lasting", [False, True])
 def test_a_text_takes_the_place_of_another(tmp_path: Path, is_lasting: bool) -> None:
     path = tmp_path / "x"

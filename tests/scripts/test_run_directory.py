@@ -32,6 +32,7 @@ def test_a_directory_is_made_but_not_the_way_to_it() -> None:
     with pytest.raises(BadInputError, match="nope: there is no such folder, and no more than"):
         new_run_directory(Path("nope/new"), "demo")
 
+    assert new_run_directory(Path("runs/named"), "demo").is_dir()
     assert Path("new").is_dir()
     assert not Path("nope").exists()
 
@@ -41,7 +42,7 @@ def test_a_directory_is_made_but_not_the_way_to_it() -> None:
     [
         ("full", "full is not empty"),
         ("file", "Directory 'file' is a file"),
-        ("file/new", "file/new: Not a directory; a run needs"),
+        ("file/new", "file/new: Not a directory; --out NEW_DIRECTORY"),
         ("new;touch PWNED", "found 'new;touch PWNED' as the name of a run, expected letters"),
         ("$(id)", "as the name of a run"),
         ("new\nline", "as the name of a run"),
