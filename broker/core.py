@@ -343,6 +343,11 @@ class BrokerCore:
         """Whether it does nothing any more."""
         return self._has_stopped
 
+    def is_stranger(self, link_id: LinkId) -> bool:
+        """Whether whoever came over a link has not said who it is."""
+        link = self._links.get(link_id)
+        return link is None or (link.state is LinkState.AWAITING_HELLO and not link.has_greeted)
+
     @property
     def is_settled_in(self) -> bool:
         """Whether this broker has its place in the tree, and all around it have theirs."""
@@ -898,6 +903,10 @@ class BrokerCore:
             self._close(link, GoodbyeCode.REFUSED, self.names.in_use(known))
             return
         if hello.is_top and not self._lets_branch_in(link, hello):
+            return
+        most = self.limits.clients_max
+        if hello.kind is NodeKind.CLIENT and self.neighbours.client_count >= most:
+            self._close(link, GoodbyeCode.DECLINED, f"{self.node} has {most} clients, and no room")
             return
         self.reforming.give_up_on(hello.node)
         newcomer = Below(
@@ -1627,9 +1636,7 @@ class BrokerCore:
         silent = [
             link
             for link in self._links.values()
-            if link.state is LinkState.AWAITING_HELLO
-            and not link.has_greeted
-            and self.now - link.opened_at > timeout_s
+            if self.is_stranger(link.link) and self.now - link.opened_at > timeout_s
         ]
         for link in silent[: self.limits.timeouts_per_tick]:
             self._close(link, GoodbyeCode.TIMEOUT, f"no greeting within {timeout_s:g} s")

@@ -65,6 +65,11 @@ class Limits:
     # State that grows.
     links_max: int = 4096
     """Connections a broker holds open, greeted or not."""
+    strangers_max: int = 256
+    """Those of them whose peer has not said who it is: one more, and the oldest is closed of the
+    address from which most of them come. Whoever speaks at once is a stranger for a moment only."""
+    clients_max: int = 3584
+    """Clients of one broker: the other connections are for brokers, monitors and strangers."""
     candidates_max: int = 64
     """Addresses at which a broker without a parent looks for one; strangers may name some."""
     subscriptions_per_client_max: int = 100_000
@@ -75,6 +80,11 @@ class Limits:
     alone has to wait for it."""
     send_buffer_bytes_max: int = 64 << 20
     """Bytes waiting for one link's socket; a client beyond it is isolated."""
+    sending_bytes_max: int = 256 << 20
+    """The same of all links of a node together; beyond it, whoever but a broker has most of it is
+    cut off, then the next."""
+    unfinished_bytes_max: int = 64 << 20
+    """What has come of messages that are not complete, of all links together; likewise."""
     send_buffer_bytes_high: int = 4 << 20
     """From here on, on a link between brokers, no more is read from clients until it drains."""
     status_held_max: int = 100
@@ -160,6 +170,8 @@ class Limits:
     taker; names may be long."""
     move_portion: int = 500
     """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
+    step_s: float = 0.02
+    """What one link has sent is taken in for about so long, then it is the turn of others."""
     progress_delay_s: float = 0.02
     """Confirmations wait so long for company; nobody waits for them but for urgent ones."""
     progress_batch: int = 64

@@ -309,6 +309,11 @@ class Neighbours:
         others.extend(n for n in below.values() if n.has_joined and n is not source)
         return others
 
+    @property
+    def client_count(self) -> int:
+        """How many clients there are."""
+        return len(self._below) - len(self._children)
+
     def children(self) -> list[Below]:
         """The brokers below."""
         return list(self._children.values())

@@ -217,6 +217,7 @@ class _Broker:
             },
             is_trunk=lambda link: self._core.kind_of(link) is NodeKind.BROKER,
             is_gated=lambda link: self._core.kind_of(link) is NodeKind.CLIENT,
+            is_stranger=self._core.is_stranger,
         )
         self._metrics = BrokerMetrics(self._core, self._driver, files.written)
 

@@ -54,6 +54,7 @@ class Connection:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.link = link
         self.remote = _remote_address(connected)
+        self.remote_host = self.remote.rpartition(":")[0]
         self.buffered_bytes = 0
         """What `write` accepted and the socket has not taken yet."""
         self._socket = connected
@@ -100,6 +101,11 @@ class Connection:
         """Accept whole frames, to be sent by the next `flush`."""
         self._outgoing.append(frames)
         self.buffered_bytes += len(frames)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """About what is kept of messages that have not come whole yet."""
+        return self._decoder.kept_bytes
 
     @property
     def is_backed_up(self) -> bool:
@@ -156,6 +162,12 @@ class Connection:
                 await trio.lowlevel.wait_readable(self._socket)
                 if not self._socket.recv(RECEIVE_BYTES):
                     break
+
+    def discard(self) -> None:
+        """Forget what waits to be sent: nobody is going to read it."""
+        self._outgoing = []
+        self._unsent = memoryview(b"")
+        self.buffered_bytes = 0
 
     def close(self) -> None:
         """Close at once; whoever waits for this connection is woken."""

@@ -11,7 +11,7 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -39,10 +39,19 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import Limits
-from broker.messages import Goodbye, GoodbyeCode, Publish
+from broker.messages import Goodbye, GoodbyeCode, Message, Publish
 from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
+from broker.net.crowd import hoarders, one_too_many
 from broker.net.logs import Log
 from faulttol.history import History
+
+CHECKED_BYTES: Final = 8 << 20
+"""So much may be written, or come unfinished, before all links together are looked at."""
+
+AT_ONCE_FIRST: Final = 256
+"""Messages of one link that a step takes in; twice or half as many, as long as that then takes."""
+AT_ONCE_MAX: Final = 1 << 16
+"""More than there are in one read."""
 
 Handler = Callable[[Any], None]
 """Carries out one kind of effect; it must not call the core."""
@@ -82,6 +91,8 @@ class _Open:
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: str = ""
     """Why this node gave it up, if it did."""
+    has_last_words: bool = True
+    """Whether it is worth while to keep it for a moment when it ends."""
 
 
 class Driver:
@@ -101,6 +112,7 @@ class Driver:
         handlers: Mapping[type[Effect], Handler],
         is_trunk: Callable[[LinkId], bool],
         is_gated: Callable[[LinkId], bool],
+        is_stranger: Callable[[LinkId], bool] = lambda _: False,
     ) -> None:
         """Drive a core by its `step`; `handlers` carry out the effects that only its owner can."""
         self.traffic = Traffic()
@@ -113,6 +125,7 @@ class Driver:
         self._history = history
         self._is_trunk = is_trunk
         self._is_gated = is_gated
+        self._is_stranger = is_stranger
         self._handlers: dict[type[Effect], Handler] = {
             OpenLink: self._on_open_link,
             SetTimer: self._on_set_timer,
@@ -128,6 +141,12 @@ class Driver:
         self._link_ids = itertools.count(1)
         self._links: dict[LinkId, _Open] = {}
         self._connection_count = 0
+        self._strangers: dict[LinkId, _Open] = {}
+        """Who was let in and, when that was looked at last, had not said who it is."""
+        self.cut_off_count = 0
+        """Connections that were closed because there were too many or had too much."""
+        self._unchecked_bytes = 0
+        self._longest_step_s = 0.0
         self.unflushed_bytes = 0
         """What has been written since the last `flush`."""
         self._unflushed: dict[LinkId, _Open] = {}
@@ -176,8 +195,15 @@ class Driver:
         """Tell the core, and see to everything that follows; one that has stopped is left alone."""
         if self._stopped.is_set():
             return
-        self.carry_out(self._step(self.now(), happened))
+        begun = self.now()
+        self.carry_out(self._step(begun, happened))
         self.flush()
+        self._longest_step_s = max(self._longest_step_s, self.now() - begun)
+
+    def take_longest_step(self) -> float:
+        """For how long nobody else had a turn, at most, since this was last asked; in seconds."""
+        longest, self._longest_step_s = self._longest_step_s, 0.0
+        return longest
 
     def carry_out(self, effects: list[Effect]) -> None:
         """Carry out effects in their order; what they send leaves with the next `flush`."""
@@ -233,6 +259,7 @@ class Driver:
                 opened.connection.write(run)
                 self._unflushed[link] = opened
                 self.unflushed_bytes += len(run)
+                self._unchecked_bytes += len(run)
                 self.traffic.messages_sent += len(frames)
 
     def flush(self) -> None:
@@ -241,6 +268,8 @@ class Driver:
             assert self._history is not None
             self._history.flush()
             self._has_unflushed_records = False
+        if self._unchecked_bytes > CHECKED_BYTES:
+            self._check_budgets()
         if not self._unflushed:
             return
         unflushed, self._unflushed = self._unflushed, {}
@@ -251,6 +280,29 @@ class Driver:
             connection.flush()
             if connection.is_backed_up:
                 self._on_backed_up(opened, is_new=not was_backed_up)
+
+    def _check_budgets(self) -> None:
+        """See that all links together keep no more than this node can bear."""
+        self._unchecked_bytes = 0
+        limits = self._limits
+        for kept_of, most, what in (
+            (_buffered, limits.sending_bytes_max, "wait to be sent"),
+            (_unfinished, limits.unfinished_bytes_max, "have come of messages not complete"),
+        ):
+            amounts = {link: kept_of(o.connection) for link, o in self._links.items()}
+            for link in hoarders(amounts, most, self._is_trunk):
+                reason = f"{amounts[link]} bytes {what}, the most of all, {most} allowed in all"
+                self._cut_off(self._links[link], reason)
+
+    def _cut_off(self, opened: _Open, reason: str) -> None:
+        """Close a connection for the sake of others, without a delay."""
+        connection = opened.connection
+        self.cut_off_count += 1
+        fields = {"link": connection.link, "remote": connection.remote, "reason": reason}
+        self._log(Level.WARNING, "link cut off", fields)
+        connection.discard()
+        opened.has_last_words = False
+        self._fail(connection.link, reason)
 
     def _on_backed_up(self, opened: _Open, *, is_new: bool) -> None:
         """A socket takes nothing for now."""
@@ -359,11 +411,28 @@ class Driver:
         self._connection_count += 1
         self._connections.start_soon(self._receive_from, opened)
         self.step(LinkOpened(link, dialled))
+        if not dialled:
+            self._strangers[link] = opened
+            self._make_room_for_strangers()
+
+    def _make_room_for_strangers(self) -> None:
+        most = self._limits.strangers_max
+        if len(self._strangers) <= most:
+            return
+        self._strangers = {
+            link: opened
+            for link, opened in self._strangers.items()
+            if link in self._links and self._is_stranger(link) and not opened.failure
+        }
+        if len(self._strangers) > most:
+            hosts = {link: o.connection.remote_host for link, o in self._strangers.items()}
+            reason = f"{most} connections without a greeting, which is as many as are allowed"
+            self._cut_off(self._strangers.pop(one_too_many(hosts)), reason)
 
     async def _receive_from(self, opened: _Open) -> None:
         """Listen to one connection until its end."""
         connection, link = opened.connection, opened.connection.link
-        reason = ""
+        reason, at_once = "", AT_ONCE_FIRST
         try:
             with opened.reading:
                 try:
@@ -372,7 +441,8 @@ class Driver:
                             await self.gate.wait_open()
                             continue
                         messages = await connection.receive()
-                        self.step(MessagesReceived(link, messages))
+                        self._unchecked_bytes += connection.unfinished_bytes
+                        at_once = await self._take_in(link, messages, at_once)
                 except ConnectionLostError as lost:
                     reason = str(lost)
                 except RemoteProtocolError as broken:
@@ -380,16 +450,41 @@ class Driver:
                     self._on_protocol_error(connection, reason)
             if self._links.pop(link, None) is not None:
                 self.step(LinkClosed(link, opened.failure or reason))
-            await connection.hang_up()
+            if opened.has_last_words:
+                await connection.hang_up()
         finally:
             connection.close()
             self._links.pop(link, None)
+            self._strangers.pop(link, None)
             self._unflushed.pop(link, None)
             self._relieve(link)
             self._connection_count -= 1
+
+    async def _take_in(self, link: LinkId, messages: list[Message], at_once: int) -> int:
+        """Tell the core what has come, in portions between which others have their turn."""
+        while True:
+            begun = self.now()
+            self.step(MessagesReceived(link, messages[:at_once]))
+            took = self.now() - begun
+            messages = messages[at_once:]
+            if took > self._limits.step_s:
+                at_once = max(1, at_once // 2)
+            elif took < self._limits.step_s / 2:
+                at_once = min(2 * at_once, AT_ONCE_MAX)
+            if not messages:
+                return at_once
+            await trio.lowlevel.checkpoint()
 
     def _on_protocol_error(self, connection: Connection, reason: str) -> None:
         self.protocol_errors += 1
         fields = {"link": connection.link, "remote": connection.remote, "reason": reason}
         self._log(Level.WARNING, "link broke the protocol", fields)
         connection.write(encode(Goodbye(code=GoodbyeCode.PROTOCOL, reason=reason)))
+
+
+def _buffered(connection: Connection) -> int:
+    return connection.buffered_bytes
+
+
+def _unfinished(connection: Connection) -> int:
+    return connection.unfinished_bytes

@@ -12,7 +12,7 @@ REQUEST_BYTES_MAX: Final = 8 << 10
 REQUEST_TIMEOUT_S: Final = 5.0
 """For the request and the answer together."""
 CONNECTIONS_MAX: Final = 16
-"""Those who ask are few; whoever comes beyond that is sent away."""
+"""Those who ask are few, and say at once what they want: of more, the first is sent away."""
 
 
 @attrs.frozen
@@ -25,20 +25,18 @@ class Page:
 
 async def serve_pages(listening: socket.socket, pages: Mapping[str, Page]) -> NoReturn:
     """Answer requests for ever."""
-    free = CONNECTIONS_MAX
+    asking: dict[trio.SocketStream, trio.CancelScope] = {}
 
     async def converse(stream: trio.SocketStream) -> None:
-        nonlocal free
-        if not free:
-            return
-        free -= 1
+        if len(asking) >= CONNECTIONS_MAX:
+            asking.pop(next(iter(asking))).cancel()
         try:
-            with trio.move_on_after(REQUEST_TIMEOUT_S):
+            with trio.move_on_after(REQUEST_TIMEOUT_S) as asking[stream]:
                 await stream.send_all(_answer(await _read_request(stream), pages))
         except trio.BrokenResourceError:
             pass  # whoever asked does not want to know any more
         finally:
-            free += 1
+            asking.pop(stream, None)
 
     # trio closes what it has served; a broker that starts again goes on listening.
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening.dup()))

@@ -66,6 +66,16 @@ class BrokerMetrics:
             self.connections_refused,
         )
         yield _counter(
+            "plait_links_cut_off_total",
+            "Connections closed because too many had not greeted, or all together kept too much",
+            driver.cut_off_count,
+        )
+        yield _gauge(
+            "plait_step_seconds_max",
+            "The longest time that one input took since this was last asked",
+            driver.take_longest_step(),
+        )
+        yield _counter(
             "plait_protocol_errors_total",
             "Links closed because the other side broke the protocol",
             counted.protocol_errors + driver.protocol_errors,
@@ -231,7 +241,7 @@ def _counter(name: str, meaning: str, value: int) -> Family:
     return name, "counter", meaning, [f"{name} {value}"]
 
 
-def _gauge(name: str, meaning: str, value: int) -> Family:
+def _gauge(name: str, meaning: str, value: float) -> Family:
     return name, "gauge", meaning, [f"{name} {value}"]
 
 

@@ -1,5 +1,6 @@
 """A broker as a program: how it starts, what it reports, how it stops."""
 
+import contextlib
 import errno
 import os
 import resource
@@ -304,13 +305,42 @@ async def test_a_silent_http_client_is_sent_away(
     assert await exchange(overlay.http_address("b1"), b"GET /met") == b""
 
 
-async def test_too_many_http_clients_are_sent_away(
+async def test_who_asks_over_http_is_answered_however_many_are_silent(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.net.http_endpoint.CONNECTIONS_MAX", 1)
+    monkeypatch.setattr("broker.net.http_endpoint.CONNECTIONS_MAX", 2)
     await overlay.broker("b1")
-    async with raw_peer(overlay.http_address("b1")):
-        assert await exchange(overlay.http_address("b1"), b"") == b""
+    silent = overlay.http_address("b1")
+    async with raw_peer(silent) as first, raw_peer(silent), raw_peer(silent):
+        assert await overlay.metric("b1", "plait_ready") == 1
+        assert await first.stream.receive_some() == b""
+
+
+async def test_a_broker_has_room_for_so_many_clients_and_then_for_brokers(overlay: Overlay) -> None:
+    address = await overlay.broker("b1", limits=Limits(clients_max=1))
+    async with connect(address), raw_peer(address) as second:
+        await second.send(hello("second"))
+        goodbye = await second.receive(Goodbye)
+        assert (goodbye.code, goodbye.reason) == (
+            GoodbyeCode.DECLINED,
+            "b1 has 1 clients, and no room",
+        )
+        await overlay.broker("b2", join=address)
+        await overlay.until("b2", "plait_ready", lambda ready: ready == 1)
+
+
+async def test_strangers_do_not_keep_others_from_joining(overlay: Overlay) -> None:
+    limits = Limits(links_max=40, strangers_max=4, greeting_timeout_s=60.0)
+    address = await overlay.broker("b1", limits=limits)
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(3):
+            for _ in range(20):
+                await stack.enter_async_context(raw_peer(address))
+            await stack.enter_async_context(connect(address))
+
+        await overlay.until("b1", 'plait_links{kind="ungreeted"}', lambda links: links == 3)
+        assert await overlay.metric("b1", "plait_links_cut_off_total") == 57
+        assert await overlay.metric("b1", 'plait_links{kind="client"}') == 3
 
 
 async def test_a_monitor_may_ask_over_the_wire_as_well(overlay: Overlay) -> None:

@@ -1,5 +1,6 @@
 """The driver, with a core that a test has written down."""
 
+import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection
@@ -35,7 +36,7 @@ from broker.inputs import (
 )
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import Confirm, Goodbye, GoodbyeCode, Heartbeat, Message, Progress, Publish
-from broker.net.driver import Driver
+from broker.net.driver import AT_ONCE_FIRST, Driver
 from routing.ids import NodeId, OperationId
 
 
@@ -91,6 +92,7 @@ async def driven(
     history: Any = None,
     trunks: Collection[int] = (),
     gated: Collection[int] = (),
+    strangers: Collection[int] = (),
     start: list[Effect] | None = None,
 ) -> AsyncIterator[Scene]:
     core = ScriptedCore()
@@ -103,6 +105,7 @@ async def driven(
         handlers={},
         is_trunk=lambda link: link in trunks,
         is_gated=lambda link: link in gated,
+        is_stranger=lambda link: link in strangers,
     )
     async with trio.open_nursery() as nursery:
         await nursery.start(driver.run, lambda _: start or [])
@@ -289,6 +292,74 @@ async def test_a_link_with_too_much_to_send_is_given_up_and_others_are_not() -> 
             scene.send(SendMessage(to(2), Heartbeat()))
             assert await receive(quick, 1) == [Heartbeat()]
             slow.close()
+
+
+async def test_when_all_links_have_too_much_to_send_who_has_most_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.net.driver.CHECKED_BYTES", 0)
+    limits = Limits(sending_bytes_max=20_000_000)
+    async with driven(limits=limits, trunks={3}) as scene:
+        with scene.connect(), scene.connect(), scene.connect():
+            scene.send(*[SendMessage(to(1, 2, 3), BODY)] * 60)
+            assert not scene.core.inputs(LinkClosed)
+            scene.send(*[SendMessage(to(2, 3), BODY)] * 100)
+
+            closed = await scene.core.until(LinkClosed)
+            assert closed.link == 2
+            assert closed.reason.endswith("the most of all, 20000000 allowed in all")
+            assert scene.driver.cut_off_count == 1
+
+
+async def test_when_all_links_have_too_much_unfinished_who_has_most_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.net.driver.CHECKED_BYTES", 0)
+    async with driven(limits=Limits(unfinished_bytes_max=800_000)) as scene:
+        with scene.connect() as modest, scene.connect() as large:
+            modest.send(encode(BODY)[:90_000])
+            sent = (1 << 20).to_bytes(4, "big") + bytes(900_000)
+            while not scene.core.inputs(LinkClosed):
+                with contextlib.suppress(BlockingIOError):
+                    sent = sent[large.send(sent) :]
+                await trio.lowlevel.checkpoint()
+            modest.send(encode(BODY)[90_000:])
+
+            assert [closed.link for closed in scene.core.inputs(LinkClosed)] == [2]
+            while not any(told.messages == [BODY] for told in scene.core.inputs(MessagesReceived)):
+                await trio.lowlevel.checkpoint()
+
+
+async def test_of_strangers_there_are_only_so_many_and_the_oldest_goes() -> None:
+    limits = Limits(strangers_max=2)
+    async with driven(limits=limits, strangers={2, 3, 4}) as scene:
+        with scene.connect(), scene.connect() as oldest, scene.connect(), scene.connect():
+            closed = await scene.core.until(LinkClosed)
+
+            assert closed.link == 2
+            assert closed.reason.startswith("2 connections without a greeting")
+            assert oldest.recv(1) == b""
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(scene.core.inputs(LinkClosed)) == 1
+
+
+async def test_what_one_link_sends_is_taken_in_by_portions_between_which_others_have_turns() -> (
+    None
+):
+    async with driven(limits=Limits(step_s=0.0)) as scene:
+        with scene.connect() as busy, scene.connect() as other:
+            busy.send(b"".join(encode(Progress(n, 0)) for n in range(2000)))
+            other.send(encode(Progress(7, 7)))
+            taken: list[Message] = []
+            while len(taken) < 2001:
+                await trio.lowlevel.checkpoint()
+                told = scene.core.inputs(MessagesReceived)
+                taken = [message for one in told for message in one.messages]
+
+            assert [one.link for one in told][-1] == 1
+            assert max(len(one.messages) for one in told) == AT_ONCE_FIRST
+            of_busy = [message for one in told if one.link == 1 for message in one.messages]
+            assert of_busy == [Progress(n, 0) for n in range(2000)]
 
 
 async def test_what_a_peer_would_refuse_is_not_sent_and_the_link_goes_on() -> None:

@@ -258,7 +258,7 @@ QUICK = Limits(greeting_timeout_s=0.2, heartbeat_interval_s=0.05, heartbeat_time
 
 
 async def test_many_silent_connections_are_closed_and_cost_nothing(overlay: Overlay) -> None:
-    await overlay.broker("b1", limits=QUICK)
+    await overlay.broker("b1", limits=attrs.evolve(QUICK, strangers_max=300))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with undisturbed(overlay, "b1"), AsyncExitStack() as stack:
         peers = [
