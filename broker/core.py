@@ -82,7 +82,7 @@ from broker.messages import (
 )
 from broker.moving import Moving
 from broker.names import Names, digest_of
-from broker.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
+from broker.neighbours import UP, Above, Arrival, Below, Neighbour, Neighbours, is_client
 from broker.outbox import Outbox
 from broker.places import PlacedPublications, Whereabouts
 from broker.publications import Counters, Publications
@@ -1703,6 +1703,13 @@ class BrokerCore:
         lag = self._lag_of(client)
         if unconfirmed > limits.unconfirmed_publications_max:
             return f"{unconfirmed} publications unconfirmed"
+        own = client.received.confirmed  # of what it has published, what is not stable
+        if len(own) > limits.publish_window_max:
+            return f"{len(own)} publications of its own unconfirmed"
+        if len(own) * limits.frame_bytes_max > limits.publish_window_bytes_max:
+            own_bytes = sum(map(_body_bytes, own))
+            if own_bytes > limits.publish_window_bytes_max + limits.frame_bytes_max:
+                return f"{own_bytes} bytes of its own publications unconfirmed"
         if client.absent_since is not None:
             absent = self.now - client.absent_since
             return f"absent for {absent:.1f} s" if absent > limits.resume_timeout_s else None
@@ -1802,6 +1809,11 @@ def _standing(
     if line:
         return 1 + max(link.standby for link in line), frozenset(link.child for link in line)
     return 0 if own is not None else standby, frozenset()
+
+
+def _body_bytes(arrival: Arrival) -> int:
+    publication = arrival.publication
+    return len(publication.body) if isinstance(publication, Publish) else 0
 
 
 def _millis(seconds: float) -> float:

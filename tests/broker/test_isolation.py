@@ -16,6 +16,7 @@ from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import (
     PROTOCOL_VERSION,
     Advertise,
+    Goodbye,
     Heartbeat,
     Hello,
     Join,
@@ -168,6 +169,33 @@ def test_who_keeps_its_bound_of_confirmations_is_isolated_for_its_number_only() 
     one_second(broker, nyse, 50, [nyse, sloth])
 
     assert not broker.has("sloth")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"publish_window_max": 100}, "120 publications of its own unconfirmed"),
+        (
+            {"publish_window_bytes_max": 90_000, "frame_bytes_max": 20_000},
+            "120000 bytes of its own publications unconfirmed",
+        ),
+    ],
+)
+def test_who_publishes_beyond_its_window_is_isolated(limits: dict[str, int], reason: str) -> None:
+    broker = LoneBroker(attrs.evolve(DEFAULT_LIMITS, **limits))
+    nyse, modest = broker.publisher("nyse"), broker.publisher("modest")
+    sloth = broker.subscriber("sloth")
+    for seq in range(1, 121):
+        broker.hears(nyse, Publish(NodeId("nyse"), 1, seq, 0, CONTENT, bytes(1000)))
+    for seq in range(1, 101):
+        broker.hears(modest, Publish(NodeId("modest"), 1, seq, 0, CONTENT, bytes(1000)))
+    broker.passes(1.0, [nyse, modest, sloth])
+
+    assert not broker.has("nyse")
+    assert broker.has("modest")
+    assert broker.has("sloth")
+    goodbyes = [message for message in broker.sent[nyse] if isinstance(message, Goodbye)]
+    assert [goodbye.reason for goodbye in goodbyes] == [reason]
 
 
 def test_many_that_vanish_together_are_dropped_a_few_in_a_step_and_soon() -> None:
