@@ -63,12 +63,12 @@ class Limits:
     """Hops carried by an operation: δ + 1 of them, and nobody tolerates more than 31 crashes."""
 
     # State that grows.
-    links_max: int = 4096
+    links_max: int = 4608
     """Connections a broker holds open, greeted or not."""
     strangers_max: int = 256
     """Those of them whose peer has not said who it is: one more, and the oldest is closed of the
     address from which most of them come. Whoever speaks at once is a stranger for a moment only."""
-    clients_max: int = 3584
+    clients_max: int = 4096
     """Clients of one broker: the other connections are for brokers, monitors and strangers."""
     candidates_max: int = 64
     """Addresses at which a broker without a parent looks for one; strangers may name some."""

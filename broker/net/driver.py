@@ -289,7 +289,11 @@ class Driver:
             (_buffered, limits.sending_bytes_max, "wait to be sent"),
             (_unfinished, limits.unfinished_bytes_max, "have come of messages not complete"),
         ):
-            amounts = {link: kept_of(o.connection) for link, o in self._links.items()}
+            amounts = {
+                link: kept_of(opened.connection)
+                for link, opened in self._links.items()
+                if not opened.failure
+            }
             for link in hoarders(amounts, most, self._is_trunk):
                 reason = f"{amounts[link]} bytes {what}, the most of all, {most} allowed in all"
                 self._cut_off(self._links[link], reason)
