@@ -117,6 +117,10 @@ class Operations(Generic[Request]):
             self._end(pending)
         return pending
 
+    def pending(self) -> Iterable[Pending[Request]]:
+        """Those under way, in the order in which they came."""
+        return self._pending.values()
+
     def asked_of(self, operation: OperationId, neighbour: NodeId) -> Request | None:
         """What was sent to a neighbour and not confirmed by it, of one operation."""
         pending = self._pending.get(operation)

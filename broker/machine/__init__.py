@@ -1,0 +1,1 @@
+"""A broker as a deterministic machine, and how it is rebuilt when its host has failed."""

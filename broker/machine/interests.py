@@ -1,0 +1,382 @@
+"""Advertisements and subscriptions at one broker: installing them, and spreading them.
+
+Advertisements are flooded to every broker. Subscriptions go to neighbours from which an overlapping
+advertisement came (`filter`) or everywhere (`flooding`, or if conflicts are detected exactly). A
+later advertisement draws the subscriptions that overlap it; because links are FIFO they are on
+their way before it is confirmed, so that whoever publishes under it is heard by all.
+"""
+
+from collections.abc import Iterable
+
+from broker.errors import RemoteProtocolError
+from broker.interests import FLOODING, Observer
+from broker.limits import Limits
+from broker.machine.neighbours import UP, Above, Neighbour, Neighbours, is_client
+from broker.machine.requests import Requests
+from broker.machine.steps import Steps
+from broker.messages import (
+    Advertise,
+    Operation,
+    RefusalCode,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from routing.conflicts import EXACT, Conflicts
+from routing.filter_text import FilterSyntaxError, parse_filter
+from routing.filters import Filter
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.tables import (
+    Advertisement,
+    AdvertisementTable,
+    RoutingEntry,
+    Subscription,
+    SubscriptionTable,
+)
+
+
+class Interests:
+    """Who will publish what, and who wants what, seen from one broker."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        *,
+        policy: str,
+        delta: int,
+        limits: Limits,
+        neighbours: Neighbours,
+        requests: Requests,
+        steps: Steps,
+        detection: str | None,
+        observer: Observer | None,
+        is_root_to_know: bool,
+    ) -> None:
+        """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
+        self.advertisements = AdvertisementTable()
+        self.subscriptions = SubscriptionTable()
+        self.policy = policy
+        self.conflicts: Conflicts | None = None
+        """Kept up to date only for an ordering that waits for them."""
+        self.observer = observer
+        if detection is not None:
+            self.conflicts = Conflicts(self.subscriptions.index, detection=detection)
+        self._is_told_everywhere = policy == FLOODING or detection == EXACT
+        """Whether subscriptions go to every broker, drawn by an advertisement or not."""
+        self._is_root_to_know = is_root_to_know
+        """Whether subscriptions go up in any case, because all publications do."""
+        self._node = node
+        self._delta = delta
+        self._limits = limits
+        self._neighbours = neighbours
+        self._requests = requests
+        self._steps = steps
+        self._forwarded: dict[SubscriptionId, dict[NodeId, None]] = {}
+        """To which neighbours each subscription has been passed on."""
+
+    # --- advertisements ---------------------------------------------------------------------
+
+    def on_advertise(self, source: Neighbour, advertise: Advertise, now: float) -> None:
+        """Install an advertisement, pass it on, and send back the subscriptions it draws."""
+        known = self.advertisements.get(advertise.advertisement)
+        accepted = self._accept(source, advertise, known)
+        if accepted is None:
+            return
+        entry = known
+        if entry is None:
+            entry = RoutingEntry(
+                id=advertise.advertisement,
+                client=advertise.client,
+                filter=accepted,
+                path=advertise.path,
+                hop=source.hop,
+            )
+            self._install_advertisement(entry, source, now)
+        self._spread_advertisement(advertise.operation, entry, source, now)
+
+    def _install_advertisement(self, entry: Advertisement, source: Neighbour, now: float) -> None:
+        """Know an advertisement in this step, and send back the subscriptions it draws."""
+        self.put_in_advertisement(entry)
+        self._steps.note_installed(entry.id)
+        self._neighbours.version += 1
+        if not self._is_told_everywhere and not is_client(source):
+            for subscription in self.subscriptions.overlapping(entry.filter, excluding=source.hop):
+                if source.hop not in self._forwarded[subscription.id]:
+                    self._forward(subscription, source, now)
+
+    def _spread_advertisement(
+        self, operation: OperationId, entry: Advertisement, source: Neighbour, now: float
+    ) -> None:
+        onwards = self.advertise_onwards(operation, entry)
+        others = self._neighbours.other_brokers(source)
+        self._requests.pass_on(operation, source, [(other, onwards) for other in others], now)
+
+    def learn_advertisement(self, entry: Advertisement, now: float) -> None:
+        """Install what a neighbour told, in a message that is stable and nobody has any more."""
+        source = self._neighbours.get(entry.hop)
+        assert source is not None
+        self._install_advertisement(entry, source, now)
+        self._spread_advertisement(self._steps.new_operation(), entry, source, now)
+
+    def on_unadvertise(self, source: Neighbour, unadvertise: Unadvertise, now: float) -> None:
+        """Take an advertisement out, here and everywhere."""
+        entry = self.advertisements.get(unadvertise.advertisement)
+        if entry is None:  # it comes again, and is passed on again if it is under way
+            others = self._neighbours.other_brokers(source)
+            self._requests.pass_on(
+                unadvertise.operation, source, [(other, unadvertise) for other in others], now
+            )
+            return
+        _require_same_way(source, entry)
+        self._withdraw_advertisement(unadvertise.operation, entry, source, now)
+
+    def _withdraw_advertisement(
+        self, operation: OperationId, entry: Advertisement, source: Neighbour | None, now: float
+    ) -> None:
+        self.advertisements.remove(entry.id)
+        if self.conflicts is not None:
+            self.conflicts.remove_advertisement(entry)
+        if self.observer is not None:
+            self.observer.remove_advertisement(entry)
+        self._neighbours.version += 1
+        onwards = Unadvertise(operation=operation, advertisement=entry.id)
+        others = self._neighbours.other_brokers(source)
+        self._requests.pass_on(
+            operation, source, [(other, onwards) for other in others], now, entry
+        )
+        if not self._is_told_everywhere and source is not None and not is_client(source):
+            self._prune(entry, source, now)
+
+    def put_in_advertisement(self, entry: Advertisement) -> None:
+        """Know an advertisement from now on."""
+        self.advertisements.add(entry)
+        if self.conflicts is not None and entry.hop == UP:
+            self.conflicts.add_advertisement(entry)
+        if self.observer is not None:
+            self.observer.add_advertisement(entry)
+
+    def _prune(self, withdrawn: Advertisement, source: Neighbour, now: float) -> None:
+        """Take back the subscriptions that only this advertisement drew towards `source`."""
+        if self._is_root_to_know and isinstance(source, Above):
+            return
+        for subscription in self.subscriptions.overlapping(withdrawn.filter, excluding=source.hop):
+            hops = self._forwarded[subscription.id]
+            if source.hop in hops and source.hop not in self.advertisements.hops_overlapping(
+                subscription.filter, excluding=subscription.hop
+            ):
+                del hops[source.hop]
+                operation = self._steps.new_operation()
+                back = Unsubscribe(operation=operation, subscription=subscription.id)
+                self._requests.pass_on(operation, None, [(source, back)], now, subscription)
+
+    def advertise_onwards(self, operation: OperationId, entry: Advertisement) -> Advertise:
+        """An advertisement as the next broker is told of it."""
+        return Advertise(
+            operation=operation,
+            advertisement=entry.id,
+            client=entry.client,
+            filter=entry.filter.sql,
+            path=self._path_onwards(entry),
+        )
+
+    # --- subscriptions ----------------------------------------------------------------------
+
+    def on_subscribe(self, source: Neighbour, subscribe: Subscribe, now: float) -> None:
+        """Install a subscription, and pass it on to where matching publications come from."""
+        known = self.subscriptions.get(subscribe.subscription)
+        accepted = self._accept(source, subscribe, known)
+        if accepted is None:
+            return
+        entry = known
+        if entry is None:
+            entry = RoutingEntry(
+                id=subscribe.subscription,
+                client=subscribe.client,
+                filter=accepted,
+                path=subscribe.path,
+                hop=source.hop,
+                ordered=subscribe.ordered,
+            )
+            self._install_subscription(entry)
+        self._spread_subscription(subscribe.operation, entry, source, now)
+
+    def _install_subscription(self, entry: Subscription) -> None:
+        self.put_in_subscription(entry, ())
+        self._steps.note_installed(entry.id)
+        self._neighbours.version += 1
+
+    def _spread_subscription(
+        self, operation: OperationId, entry: Subscription, source: Neighbour, now: float
+    ) -> None:
+        targets = self.brokers_to_tell(entry)
+        self._forwarded[entry.id] |= {target.hop: None for target in targets}
+        onwards = self.subscribe_onwards(operation, entry)
+        self._requests.pass_on(operation, source, [(target, onwards) for target in targets], now)
+
+    def learn_subscription(self, entry: Subscription, now: float) -> None:
+        """Install what a neighbour told, in a message that is stable and nobody has any more."""
+        source = self._neighbours.get(entry.hop)
+        assert source is not None
+        self._install_subscription(entry)
+        self._spread_subscription(self._steps.new_operation(), entry, source, now)
+
+    def on_unsubscribe(self, source: Neighbour, unsubscribe: Unsubscribe, now: float) -> None:
+        """Take a subscription out, here and wherever it was passed on to."""
+        entry = self.subscriptions.get(unsubscribe.subscription)
+        if entry is None:
+            self._requests.pass_on(unsubscribe.operation, source, [], now)
+            return
+        _require_same_way(source, entry)
+        self._withdraw_subscription(unsubscribe.operation, entry, source, now)
+
+    def _withdraw_subscription(
+        self, operation: OperationId, entry: Subscription, source: Neighbour | None, now: float
+    ) -> None:
+        self.subscriptions.remove(entry.id)
+        if self.conflicts is not None:
+            self.conflicts.remove_subscription(entry)
+        if self.observer is not None:
+            self.observer.remove_subscription(entry)
+        self._neighbours.version += 1
+        onwards = Unsubscribe(operation=operation, subscription=entry.id)
+        targets = map(self._neighbours.get, self._forwarded.pop(entry.id))
+        self._requests.pass_on(
+            operation, source, [(target, onwards) for target in targets if target], now, entry
+        )
+
+    def put_in_subscription(self, entry: Subscription, forwarded: Iterable[NodeId]) -> None:
+        """Know a subscription from now on, which has been passed on to these neighbours."""
+        self.subscriptions.add(entry)
+        self._forwarded[entry.id] = dict.fromkeys(forwarded)
+        if self.conflicts is not None:
+            self.conflicts.add_subscription(entry)
+        if self.observer is not None:
+            self.observer.add_subscription(entry)
+
+    def is_told_anyway(self, neighbour: Neighbour) -> bool:
+        """Whether a broker is told of every subscription, drawn by an advertisement or not."""
+        return self._is_told_everywhere or (self._is_root_to_know and isinstance(neighbour, Above))
+
+    def _hops_to_tell(self, entry: Subscription) -> list[NodeId]:
+        """Where publications come from that this subscription may match."""
+        if self._is_told_everywhere:
+            hops = [neighbour.hop for neighbour in self._neighbours.other_brokers(None)]
+        else:
+            hops = self.advertisements.hops_overlapping(entry.filter, excluding=entry.hop)
+            if self._is_root_to_know and self._neighbours.parent is not None:
+                hops.append(UP)
+        return [hop for hop in hops if hop != entry.hop]
+
+    def brokers_to_tell(self, entry: Subscription) -> list[Neighbour]:
+        """The brokers that have to know a subscription, as the advertisements stand."""
+        hops = self._hops_to_tell(entry)
+        return [n for n in self._neighbours.other_brokers(None) if n.hop in hops]
+
+    def forwarded(self, subscription: SubscriptionId) -> list[NodeId]:
+        """To which neighbours it has been passed on."""
+        return list(self._forwarded[subscription])
+
+    def _forward(self, entry: Subscription, target: Neighbour, now: float) -> None:
+        """Pass a subscription on to a neighbour from which matching publications may now come."""
+        self._forwarded[entry.id][target.hop] = None
+        onwards = self.subscribe_onwards(self._steps.new_operation(), entry)
+        self._requests.pass_on(onwards.operation, None, [(target, onwards)], now)
+
+    def subscribe_onwards(self, operation: OperationId, entry: Subscription) -> Subscribe:
+        """A subscription as the next broker is told of it."""
+        return Subscribe(
+            operation=operation,
+            subscription=entry.id,
+            client=entry.client,
+            filter=entry.filter.sql,
+            ordered=entry.ordered,
+            path=self._path_onwards(entry),
+        )
+
+    def knows(self, name: str) -> bool:
+        """Whether there is an advertisement or a subscription of this name."""
+        return (
+            AdvertisementId(name) in self.advertisements
+            or SubscriptionId(name) in self.subscriptions
+        )
+
+    def is_outdated(self, hop: NodeId, request: Operation) -> bool:
+        """Whether something later has been said to a neighbour of what this request is about."""
+        match request:
+            case Subscribe(subscription=subscription):
+                return hop not in self._forwarded.get(subscription, ())
+            case Unsubscribe(subscription=subscription):
+                return hop in self._forwarded.get(subscription, ())
+            case Advertise(advertisement=advertisement):
+                return advertisement not in self.advertisements
+            case Unadvertise(advertisement=advertisement):
+                return advertisement in self.advertisements
+        return False
+
+    # --- neighbours that come and go --------------------------------------------------------
+
+    def introduce(self, newcomer: Neighbour, now: float) -> None:
+        """Tell a broker that joins here what there is already."""
+        for advertisement in self.advertisements:
+            advertise = self.advertise_onwards(self._steps.new_operation(), advertisement)
+            self._requests.pass_on(advertise.operation, None, [(newcomer, advertise)], now)
+        if self._is_told_everywhere:
+            for subscription in self.subscriptions:
+                self._forward(subscription, newcomer, now)
+
+    def forget(self, gone: Neighbour, now: float) -> None:
+        """Take out everything that lies behind a neighbour that is gone."""
+        for hops in self._forwarded.values():
+            hops.pop(gone.hop, None)
+        for subscription in [e for e in self.subscriptions if e.hop == gone.hop]:
+            self._withdraw_subscription(self._steps.new_operation(), subscription, None, now)
+        for advertisement in [e for e in self.advertisements if e.hop == gone.hop]:
+            self._withdraw_advertisement(self._steps.new_operation(), advertisement, None, now)
+
+    # --- whom to believe --------------------------------------------------------------------
+
+    def _accept(
+        self,
+        source: Neighbour,
+        request: Advertise | Subscribe,
+        known: Advertisement | Subscription | None,
+    ) -> Filter | None:
+        """The filter of a request that may be installed; None if it has been refused."""
+        if known is not None:
+            _require_same_way(source, known)
+            return known.filter
+        try:
+            parsed = parse_filter(request.filter)
+        except FilterSyntaxError as error:
+            if not is_client(source):
+                name = request.operation
+                raise RemoteProtocolError(f"{name} of {source.node}: {error}") from None
+            self._requests.refuse(source, request.operation, RefusalCode.BAD_FILTER, str(error))
+            return None
+        if not is_client(source):
+            return parsed
+        if request.client != source.node or request.path != (source.node,):
+            reason = f"{request.operation} belongs to {request.client}, not to {source.node}"
+            self._requests.refuse(source, request.operation, RefusalCode.NOT_OWNER, reason)
+            return None
+        if isinstance(request, Advertise):
+            count = self.advertisements.count_of_client(source.node)
+            most = self._limits.advertisements_per_client_max
+        else:
+            count = self.subscriptions.count_of_client(source.node)
+            most = self._limits.subscriptions_per_client_max
+        if count >= most:
+            reason = f"{source.node} has {count} already, at most {most} allowed"
+            self._requests.refuse(source, request.operation, RefusalCode.TOO_MANY, reason)
+            return None
+        return parsed
+
+    def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
+        """The last δ + 1 hops, seen from the next node."""
+        return (*entry.path, self._node)[-(self._delta + 1) :]
+
+
+def _require_same_way(source: Neighbour, entry: Advertisement | Subscription) -> None:
+    """What is known comes by one way only, and only from there is it changed."""
+    if entry.hop != source.hop:
+        raise RemoteProtocolError(f"{source.node} speaks of {entry.id}, which is not its own")

@@ -1,0 +1,476 @@
+"""Publications at one broker: who wants them, settling them, and keeping them until stable.
+
+This is the hot path. `on_publish` runs once per publication, `_settle` touches every receiver, and
+`flush` does once per step what need not be done once per publication.
+"""
+
+from collections import deque
+from itertools import chain, takewhile
+from typing import Any
+
+import attrs
+
+from broker.codec import decode_content
+from broker.effects import SendMessage
+from broker.errors import RemoteProtocolError
+from broker.interests import FLOODING
+from broker.limits import Limits
+from broker.machine.interests import Interests
+from broker.machine.neighbours import (
+    UP,
+    Above,
+    Arrival,
+    Below,
+    Neighbour,
+    Neighbours,
+    Progress,
+    Route,
+    is_client,
+)
+from broker.machine.steps import Steps
+from broker.messages import Flag, Message, NodeKind, Publish, Settled
+from broker.outbox import Outbox
+from faulttol.stability import StreamAbove, StreamBelow
+from faulttol.steplog import Key
+from routing.ids import NodeId
+from routing.orderings import Ordering
+from routing.tables import Advertisement, Subscription
+
+
+@attrs.define
+class Counters:
+    """What has been counted since the broker started."""
+
+    received: int = 0
+    sent: int = 0
+    matched: int = 0
+    stable: int = 0
+    routes_cached: int = 0
+    routes_computed: int = 0
+
+
+@attrs.define(eq=False)
+class Delayed:
+    """A message that must not overtake these publications."""
+
+    unsettled: set[int]
+    neighbour: Neighbour
+    message: Message
+    about: Advertisement | Subscription | None
+
+
+class Publications:
+    """The publications under way at one broker."""
+
+    def __init__(
+        self,
+        *,
+        ordering: Ordering[Arrival],
+        limits: Limits,
+        neighbours: Neighbours,
+        interests: Interests,
+        steps: Steps,
+        outbox: Outbox,
+    ) -> None:
+        """Begin with none."""
+        self.ordering = ordering
+        self.counters = Counters()
+        self.unstable = 0
+        """How many are kept because they are not stable."""
+        self.flush_at: float | None = None
+        """When progress is to be told that does not hurry."""
+        self._limits = limits
+        self.neighbours = neighbours
+        self.interests = interests
+        self._steps = steps
+        self._outbox = outbox
+        self._touched: dict[NodeId, Below] = {}
+        """Neighbours below for whom something may have become stable in this step."""
+        self._touched_routes: dict[Route, None] = {}
+        """The same, by routes: one entry for many publications that went the same ways."""
+        self.awaiting: dict[int, Arrival] = {}
+        """What waits for the parent, by its number in the stream up."""
+        self._delayed: deque[Delayed] = deque()
+        self._of_the_gone: list[Arrival] = []
+        """What came from neighbours that are none any more, and was not stable then."""
+        self._lazy: dict[NodeId, Neighbour] = {}
+        """Neighbours to be told of progress, sooner or later."""
+
+    # --- on their way -----------------------------------------------------------------------
+
+    def on_publish(self, source: Neighbour, publication: Publish, now: float) -> None:
+        """Take in a publication: find out who wants it, and settle what may be settled."""
+        counters = self.counters
+        counters.received += 1
+        route = self._route(source, publication)
+        if is_client(source):
+            assert isinstance(source, Below)
+            _require_publishable(source, publication, route)
+        if route.down or route.climbs:
+            counters.matched += 1
+        flags = publication.flags
+        is_awaited = flags & Flag.AWAITED != 0
+        if is_awaited:
+            publication = publication.with_flags(flags & ~Flag.AWAITED)
+        arrival = Arrival(
+            publication,
+            1 + len(route.down),
+            source=source,
+            route=route,
+            step=self._steps.number,
+            is_urgent=flags & Flag.URGENT != 0,
+            is_awaited=is_awaited,
+            waits=(route.conflicts_if_awaited if is_awaited else route.conflicts)
+            and not flags & Flag.UNORDERED,
+            since=now,
+        )
+        arrival.has_waited = arrival.waits
+        self.unstable += 1
+        if isinstance(source, Above):
+            source.received.append(arrival)
+        elif source.kind is NodeKind.CLIENT:
+            # A client has settled what it publishes by publishing it.
+            source.received.append_confirmed(arrival)
+        else:
+            arrival.missing += 1
+            source.received.append(arrival)
+        if is_awaited:
+            arrival.number = source.received.count
+        if route.climbs:
+            self._climb(arrival)
+        settled = self.ordering.arrived(arrival)
+        if not settled:
+            self._steps.note_held(arrival)
+        order = self._steps.order
+        for each in settled:
+            if order is not None:
+                order.append(each.key)
+            self._settle(each)
+
+    def _climb(self, arrival: Arrival) -> None:
+        """Send a publication up, before and whether or not it is settled here."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        parent.sent.append(arrival)
+        if arrival.waits:
+            self.awaiting[parent.sent.count] = arrival
+        self._steps.touch(parent)
+        if parent.link is not None:
+            self.counters.sent += 1
+            self._outbox.send(parent.link, arrival.upwards)
+
+    def on_settled(self, source: Neighbour, number: int) -> None:
+        """The parent has settled a publication that waits for it: now it is this broker's turn."""
+        arrival = self.awaiting.pop(number, None)
+        if arrival is None or not isinstance(source, Above):
+            raise RemoteProtocolError(f"publication {number} is settled, which does not wait")
+        self.acknowledge(arrival)
+
+    def acknowledge(self, arrival: Arrival) -> None:
+        """The parent has settled it, and it need not wait for that any more."""
+        settled = self.ordering.acknowledged(arrival)
+        for each in settled:
+            self.release(each)
+
+    def release(self, arrival: Arrival) -> None:
+        """Settle what had been held before."""
+        if self._steps.order is None:
+            self._steps.order = self._settled_on_arrival()
+        self._steps.order.append(arrival.key)
+        self._settle(arrival)
+
+    def _settled_on_arrival(self) -> list[Key]:
+        """What has been settled in this step so far: only what arrived in it."""
+        source = self.neighbours.named(self._steps.source)
+        if source is None:
+            return []
+        stream, number = source.received, self._steps.number
+        latest = chain(reversed(stream.unconfirmed), reversed(stream.confirmed))
+        arrived = takewhile(lambda arrival: arrival.step == number, latest)
+        return [arrival.key for arrival in arrived if arrival.settled_in][::-1]
+
+    def _settle(self, arrival: Arrival) -> None:
+        """Fix the publication's place in this broker's order, and send it down in that order."""
+        route = arrival.route
+        if route.version != self.neighbours.version:
+            route = self._refresh(arrival)
+        for neighbour in route.down:
+            neighbour.sent.append(arrival)
+        self._steps.touch_all(route)
+        if route.links:
+            self.counters.sent += len(route.links)
+            self._outbox.add(SendMessage(route.links, arrival.publication))
+        arrival.settled_in = self._steps.number
+        if arrival.is_awaited:
+            self._tell_settled(arrival)
+        if self._delayed:
+            self._pass_delayed(arrival)
+        arrival.missing -= 1
+        if not arrival.missing:
+            self._complete(arrival)
+
+    def _refresh(self, arrival: Arrival) -> Route:
+        """Connections have changed since a publication arrived, and neighbours may be gone."""
+        below = self.neighbours.below
+        route = arrival.route
+        down = tuple(n for n in route.down if below.get(n.node) is n)
+        arrival.missing -= len(route.down) - len(down)
+        links = tuple(neighbour.link for neighbour in down if neighbour.link is not None)
+        arrival.route = attrs.evolve(route, down=down, links=links)
+        return arrival.route
+
+    def _tell_settled(self, arrival: Arrival) -> None:
+        """Tell the child that waits for it; in its stream, after what was settled before."""
+        self._steps.send(arrival.source, Settled(arrival.number), key=arrival.key)
+
+    # --- held -------------------------------------------------------------------------------
+
+    def send_in_turn(
+        self,
+        neighbour: Neighbour,
+        message: Message,
+        about: Advertisement | Subscription | None = None,
+    ) -> None:
+        """Send a message down behind every publication that is here already.
+
+        A confirmation promises that whatever comes after it was routed with the operation in
+        mind; a publication that is held was not. And who hears that an advertisement is withdrawn
+        no longer waits for what was published under it.
+        """
+        held = self.ordering.held
+        if held and isinstance(neighbour, Below):
+            behind = {id(arrival) for arrival in held}
+            self._delayed.append(Delayed(behind, neighbour, message, about))
+        else:
+            self._steps.send(neighbour, message, about)
+
+    def _pass_delayed(self, arrival: Arrival) -> None:
+        for delayed in self._delayed:
+            delayed.unsettled.discard(id(arrival))
+        while self._delayed and not self._delayed[0].unsettled:
+            delayed = self._delayed.popleft()
+            self._steps.send(delayed.neighbour, delayed.message, delayed.about)
+
+    def delayed_for(self, neighbour: Neighbour) -> list[Delayed]:
+        """What waits behind held publications to be sent to a neighbour."""
+        return [delayed for delayed in self._delayed if delayed.neighbour is neighbour]
+
+    # --- where to ---------------------------------------------------------------------------
+
+    def _route(self, source: Neighbour, publication: Publish) -> Route:
+        """Where this goes, from here and from this source; remembered by its content."""
+        content = publication.content
+        if source.routes_version != self.neighbours.version:
+            source.routes.clear()
+            source.routes_version = self.neighbours.version
+        route = source.routes.get(content)
+        if route is None:
+            if len(source.routes) >= self._limits.cached_routes_max:
+                source.routes.clear()
+            route = source.routes[content] = self._compute_route(source, publication)
+            self.counters.routes_computed += 1
+        else:
+            self.counters.routes_cached += 1
+        return route
+
+    def _compute_route(self, source: Neighbour, publication: Publish) -> Route:
+        """Where this goes, from here and from this source."""
+        attributes = decode_content(publication.content)
+        is_from_client = is_client(source)
+        is_allowed = not is_from_client or any(
+            advertisement.filter.matches(attributes)
+            for advertisement in self.interests.advertisements.of_client(source.node)
+        )
+        version = self.neighbours.version
+        parent = self.neighbours.parent
+        if self.ordering.settles_at_root and parent is not None and source is not parent:
+            return Route(down=(), climbs=True, links=(), is_allowed=is_allowed, version=version)
+        index = self.interests.subscriptions.index
+        matching = index.matching_bits(attributes)
+        conflicts = self.interests.conflicts
+        hops = index.hops_of(matching)
+        below = self.neighbours.below
+        if self.interests.policy == FLOODING:
+            down = list(self.neighbours.children())
+            down += [below[hop] for hop in hops if hop in below and below[hop] not in down]
+            climbs = source is not parent and parent is not None
+        else:
+            down = [below[hop] for hop in hops if hop in below]
+            climbs = source is not parent and UP in hops
+        if not is_from_client and not self.ordering.settles_at_root:
+            # Whoever is interested behind a broker has it already when it comes from there.
+            down = [neighbour for neighbour in down if neighbour is not source]
+        route = Route(
+            down=tuple(down),
+            climbs=climbs,
+            links=tuple(neighbour.link for neighbour in down if neighbour.link is not None),
+            is_allowed=is_allowed,
+            version=version,
+        )
+        if conflicts is None or parent is None or source is parent:
+            return route  # nothing is ever held at the root, nor if it comes from above
+        is_conflict = climbs and conflicts.is_conflict(matching, UP)
+        is_conflict_if_awaited = is_conflict or (
+            climbs
+            and not is_from_client
+            and conflicts.is_conflict(matching, UP, unseen_at=source.hop)
+        )
+        route = attrs.evolve(
+            route,
+            matching=matching,
+            detector=conflicts,
+            conflicts=is_conflict,
+            conflicts_if_awaited=is_conflict_if_awaited,
+        )
+        if is_conflict_if_awaited:
+            _ = route.subscribers  # it will be held, and be asked when the tables have changed
+        return route
+
+    # --- until they are stable --------------------------------------------------------------
+
+    def _complete(self, arrival: Arrival) -> None:
+        """Our side has settled the publication: tell the parent, or declare it stable."""
+        if arrival.stable:
+            return
+        if arrival.route.climbs or isinstance(arrival.source, Above):
+            parent = self.neighbours.parent
+            assert parent is not None
+            stream = parent.sent if arrival.route.climbs else parent.received
+            stream.advance_confirmed()
+            if arrival.is_urgent:
+                parent.is_urgent = True
+            self._lazy[UP] = parent
+        else:
+            arrival.stable = True
+            self._pass_on_stable(arrival)
+
+    def _pass_on_stable(self, arrival: Arrival) -> None:
+        """The publication is stable: whoever below had to do with it is to hear of it."""
+        self.unstable -= 1
+        self.counters.stable += 1
+        self._touched_routes[arrival.route] = None
+        source = arrival.source
+        if isinstance(source, Below):
+            self._touched[source.node] = source
+            if arrival.is_urgent:
+                source.is_urgent = True
+
+    def on_progress(self, source: Neighbour, progress: Progress) -> None:
+        """A neighbour's side has come further; what it received is what we sent.
+
+        One that was rebuilt counts confirmations anew, and may say again less than it once said.
+        """
+        sent, received = source.sent, source.received
+        if isinstance(source, Above):
+            assert isinstance(sent, StreamAbove)
+            assert isinstance(received, StreamAbove)
+            for stream, count in ((sent, progress.received), (received, progress.sent)):
+                # What the parent knows to be stable, this broker may not have confirmed anew.
+                for arrival in stream.unconfirmed[: max(0, count - stream.confirmed_count)]:
+                    arrival.missing = 0
+                stream.advance_confirmed()
+                for arrival in stream.stable_up_to(max(count, stream.stable_count)):
+                    self._pass_on_stable(arrival)
+        else:
+            assert isinstance(sent, StreamBelow)
+            assert isinstance(received, StreamBelow)
+            for arrival in sent.confirm_up_to(max(progress.received, sent.confirmed_count)):
+                self._complete(arrival)
+            if not is_client(source):
+                count = max(progress.sent, received.confirmed_count)
+                for arrival in received.confirm_up_to(count):
+                    self._complete(arrival)
+            self._touched[source.node] = source
+
+    def tell_lazily(self, neighbour: Neighbour) -> None:
+        """There is something to tell it, sooner or later."""
+        self._lazy[neighbour.hop] = neighbour
+
+    def flush(self, now: float) -> list[Neighbour]:
+        """At the end of a step: who is to be told of progress now."""
+        for route in self._touched_routes:
+            for below in route.down:
+                self._touched[below.node] = below
+        self._touched_routes.clear()
+        if self._touched:
+            for node, below in self._touched.items():
+                below.sent.advance_stable()
+                below.received.advance_stable()
+                self._lazy[node] = below
+            self._touched.clear()
+        if self.flush_at is not None and now >= self.flush_at:
+            self.flush_at = None
+            return self.take_lazy()
+        due = []
+        if self._lazy:
+            batch = self._limits.progress_batch
+            for neighbour in list(self._lazy.values()):
+                if (
+                    neighbour.is_urgent
+                    or sum(neighbour.progress) - sum(neighbour.told[:2]) >= batch
+                ):
+                    del self._lazy[neighbour.hop]
+                    due.append(neighbour)
+            if self._lazy and self.flush_at is None:
+                self.flush_at = now + self._limits.progress_delay_s
+        return due
+
+    def take_lazy(self) -> list[Neighbour]:
+        """All who do not know yet how far things are."""
+        lazy, self._lazy = self._lazy, {}
+        return list(lazy.values())
+
+    # --- neighbours that come and go --------------------------------------------------------
+
+    def forget(self, gone: Below) -> None:
+        """What a neighbour has not confirmed it never will: nobody is to wait for it."""
+        for stream in (gone.sent, gone.received):
+            for arrival in stream.confirm_up_to(stream.count):
+                self._complete(arrival)
+        self._of_the_gone = [a for a in (*self._of_the_gone, *gone.received.keep()) if not a.stable]
+        self._lazy.pop(gone.hop, None)
+        self._touched.pop(gone.hop, None)
+
+    def note_stable(self, arrival: Arrival, neighbour: Neighbour) -> None:
+        """After a rebuild: a neighbour knows that it is stable, and does not keep it any more."""
+        if isinstance(neighbour, Below):
+            arrival.missing = 0  # nobody lacks it, and the parent, if it has it, will say so
+        elif not arrival.stable:
+            arrival.stable = True
+            self._pass_on_stable(arrival)
+
+    def complete_what_lacks_nothing(self) -> None:
+        """After a rebuild: what every neighbour has confirmed, or does not keep any more."""
+        for neighbour in self.neighbours.all():
+            for arrival in neighbour.received.keep():
+                if not (arrival.missing or arrival.stable):
+                    self._complete(arrival)
+            if isinstance(neighbour, Below):
+                self._touched[neighbour.node] = neighbour
+
+    def first_unstable_step(self) -> int | None:
+        """The first step in which something arrived that is not stable yet."""
+        steps = [
+            arrival.step
+            for neighbour in self.neighbours.all()
+            for arrival in (*neighbour.received.confirmed[:1], *neighbour.received.unconfirmed[:1])
+        ]
+        steps += [arrival.step for arrival in self._of_the_gone if not arrival.stable]
+        return min(steps, default=None)
+
+    def describe_held(self) -> list[dict[str, Any]]:
+        """What is held here."""
+        return [{"publisher": a.publisher, "number": a.publication.seq} for a in self.ordering.held]
+
+
+def _require_publishable(source: Below, publication: Publish, route: Route) -> None:
+    if publication.publisher != source.node or publication.incarnation != source.incarnation:
+        raise RemoteProtocolError(
+            f"a publication of {publication.publisher}, incarnation {publication.incarnation}, "
+            f"from {source.node}, incarnation {source.incarnation}"
+        )
+    if not route.is_allowed:
+        raise RemoteProtocolError(
+            f"publication {publication.seq} of {source.node} lies outside what it has "
+            f"advertised: {decode_content(publication.content)}"
+        )

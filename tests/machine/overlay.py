@@ -1,0 +1,870 @@
+"""Machines without hosts, in any order of events: crashes, rebuilds, and comparison with the lost.
+
+Nobody detects anything here and nobody chooses a coordinator: everybody around a region notices in
+random order, and when all have, the region is rebuilt. What is tested is the log and `rebuild`.
+"""
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from broker.codec import encode_content
+from broker.limits import Limits
+from broker.machine.machine import Batch, Machine, Settings
+from broker.machine.neighbours import Control, Neighbour, Progress
+from broker.machine.rebuild import (
+    Attachment,
+    StreamEnd,
+    Told,
+    TooManyFailedError,
+    Travelling,
+    attach,
+    kept,
+    rebuild,
+)
+from broker.machine.steps import subject
+from broker.messages import (
+    Advertise,
+    Confirm,
+    Flag,
+    Message,
+    NodeKind,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from broker.outbox import Outbox
+from faulttol.stability import LeafStream
+from faulttol.steplog import Key, LogPart, StepLog, Taken
+from routing.filter_text import parse_filter
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.tables import RoutingEntry
+
+LIMITS: Final = Limits(progress_batch=3)
+Parcel = tuple[int, list[Message], dict[NodeId, LogPart]]
+
+News = tuple[Progress, dict[NodeId, LogPart]]
+
+
+class Leaf:
+    """A client: as simple as may be, but with steps, and with everything kept that has to be."""
+
+    def __init__(self, world: "World", node: NodeId, broker: NodeId) -> None:
+        self.world, self.node, self.broker = world, node, broker
+        self.step = 0
+        self.taken = 0
+        self.seq = 0
+        self.sent: LeafStream[tuple[int, Publish]] = LeafStream()
+        self.received: LeafStream[tuple[int, Publish]] = LeafStream()
+        self.controls: deque[Control] = deque()
+        self.waiting: dict[OperationId, Message] = {}
+        self.subscriptions: dict[SubscriptionId, tuple[str, bool]] = {}
+        """With whether it has been confirmed."""
+        self.advertisements: dict[AdvertisementId, tuple[str, bool]] = {}
+        self.delivered: list[tuple[Key, int]] = []
+        self.forgot = self.base = 0
+        self.names = 0
+        self.told_in: dict[str, int] = {}
+
+    def entry(self, name: Any, text: str) -> Any:
+        """As a table has it."""
+        return RoutingEntry(id=name, client=self.node, filter=parse_filter(text), path=(self.node,))
+
+    def request(self, message: Any, about: Any = None) -> None:
+        """Ask for something, in a step of its own."""
+        self.step += 1
+        self.waiting[message.operation] = message
+        if isinstance(message, Advertise | Subscribe):
+            self.told_in[subject(message)] = self.step
+        self.controls.append(Control(self.step, self.sent.count, message, about))
+        self.world.transmit(self.node, self.broker, self.step, [message])
+
+    def operation(self) -> OperationId:
+        self.names += 1
+        return OperationId(f"{self.node}#{self.names}")
+
+    def advertise(self, text: str) -> None:
+        operation = self.operation()
+        name = AdvertisementId(f"{self.node}/{self.names}")
+        self.advertisements[name] = (text, False)
+        self.request(
+            Advertise(
+                operation=operation,
+                advertisement=name,
+                client=self.node,
+                filter=text,
+                path=(self.node,),
+            )
+        )
+
+    def subscribe(self, text: str, *, ordered: bool = True) -> None:
+        operation = self.operation()
+        name = SubscriptionId(f"{self.node}/{self.names}")
+        self.subscriptions[name] = (text, False)
+        self.world.asked[name] = [self.node, text, None, None]
+        self.request(
+            Subscribe(
+                operation=operation,
+                subscription=name,
+                client=self.node,
+                filter=text,
+                ordered=ordered,
+                path=(self.node,),
+            )
+        )
+
+    def unsubscribe(self, name: SubscriptionId) -> None:
+        about = self.entry(name, self.subscriptions.pop(name)[0])
+        self.world.asked[name][3] = self.world.time
+        self.request(Unsubscribe(operation=self.operation(), subscription=name), about)
+
+    def unadvertise(self, name: AdvertisementId) -> None:
+        about = self.entry(name, self.advertisements.pop(name)[0])
+        self.request(Unadvertise(operation=self.operation(), advertisement=name), about)
+
+    def publish(self, count: int, value: int, flags: int) -> None:
+        """Publish some, in one step."""
+        self.step += 1
+        messages: list[Message] = []
+        for _ in range(count):
+            self.seq += 1
+            publication = Publish(self.node, 1, self.seq, flags, encode_content({"x": value}), b"")
+            self.sent.append((self.step, publication))
+            self.world.published[self.node, 1, self.seq] = (self.world.time, value, flags)
+            messages.append(publication)
+        self.world.transmit(self.node, self.broker, self.step, messages)
+
+    def take(self, upto: int, messages: Sequence[Message]) -> None:
+        """Take a batch of the broker's."""
+        self.taken = upto
+        for message in messages:
+            if isinstance(message, Confirm):
+                request = self.waiting.pop(message.operation, None)
+                if isinstance(request, Subscribe) and request.subscription in self.subscriptions:
+                    text, _ = self.subscriptions[request.subscription]
+                    self.subscriptions[request.subscription] = (text, True)
+                    entry = self.world.asked[request.subscription]
+                    entry[2] = self.world.time if entry[2] is None else entry[2]
+                if isinstance(request, Advertise) and request.advertisement in self.advertisements:
+                    text, _ = self.advertisements[request.advertisement]
+                    self.advertisements[request.advertisement] = (text, True)
+            elif isinstance(message, Publish):
+                self.received.append((upto, message))
+                value = self.world.published[message.publisher, message.incarnation, message.seq][1]
+                if any(
+                    is_active and parse_filter(text).matches({"x": value})
+                    for text, is_active in self.subscriptions.values()
+                ):
+                    key = (message.publisher, message.incarnation, message.seq)
+                    self.delivered.append((key, self.world.time))
+            else:
+                raise AssertionError(message)
+
+    def progress(self) -> Progress:
+        return Progress(self.received.count, self.sent.count, self.taken, self.step)
+
+    def on_progress(self, progress: Progress) -> None:
+        self.sent.stable_up_to(progress.received)
+        self.received.stable_up_to(progress.sent)
+        self.forgot, self.base = progress.forgotten, progress.base
+        while self.controls and self.controls[0].step <= self.forgot:
+            self.controls.popleft()
+
+    def attach(self, logs: Mapping[NodeId, StepLog]) -> Attachment:
+        sent = [
+            Travelling(n, step, publication)
+            for n, (step, publication) in enumerate(self.sent.kept, self.sent.stable_count + 1)
+        ]
+        received = [
+            Travelling(n, step, publication)
+            for n, (step, publication) in enumerate(
+                self.received.kept, self.received.stable_count + 1
+            )
+        ]
+        return Attachment(
+            node=self.node,
+            kind=NodeKind.CLIENT,
+            incarnation=1,
+            to=self.broker,
+            taken=self.taken,
+            sent=StreamEnd(
+                stable=self.sent.stable_count, confirmed=self.sent.count, kept=tuple(sent)
+            ),
+            received=StreamEnd(
+                stable=self.received.stable_count,
+                confirmed=self.received.count,
+                kept=tuple(received),
+            ),
+            controls=tuple(self.controls),
+            advertisements=tuple(self._advertised()),
+            subscriptions=tuple(self._subscribed()),
+            known_advertisements=frozenset(),
+            known_subscriptions=frozenset(),
+            forgot=self.forgot,
+            base=self.base,
+            logs=logs,
+        )
+
+    def _advertised(self) -> list[Any]:
+        return [*self.world.entries_of(self, Advertise)]
+
+    def _subscribed(self) -> list[Any]:
+        return [*self.world.entries_of(self, Subscribe)]
+
+    def since(self, step: int) -> tuple[int, list[Message]]:
+        """What the broker has not taken."""
+        items: list[tuple[int, int, Message]] = [
+            (n, 0, publication)
+            for n, (own, publication) in enumerate(self.sent.kept, self.sent.stable_count + 1)
+            if own > step
+        ]
+        items += [(c.position, 1, c.message) for c in self.controls if c.step > step]
+        items.sort(key=lambda item: item[:2])
+        return self.step, [message for _, _, message in items]
+
+    def ask_again(self) -> None:
+        self.step += 1
+        for message in self.waiting.values():
+            if isinstance(message, Subscribe) and message.subscription not in self.subscriptions:
+                continue
+            if isinstance(message, Advertise) and message.advertisement not in self.advertisements:
+                continue
+            self.controls.append(Control(self.step, self.sent.count, message))
+
+
+class World:
+    """An overlay, and everything that happens to it."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        delta: int,
+        ordering: str = "pairwise",
+        policy: str = "filter",
+        brokers: int = 7,
+    ) -> None:
+        self.random = random.Random(seed)
+        self.delta = delta
+        self.settings = Settings(ordering=ordering, policy=policy, delta=delta)
+        self.time = 0
+        self.stats: Counter[str] = Counter()
+        self.differences: list[str] = []
+        self.published: dict[Key, tuple[int, int, int]] = {}
+        self.asked: dict[SubscriptionId, list[Any]] = {}
+        self.links: dict[tuple[NodeId, NodeId], deque[Parcel | News]] = defaultdict(deque)
+        self.machines: dict[NodeId, Machine] = {}
+        self.leaves: dict[NodeId, Leaf] = {}
+        self.parent: dict[NodeId, NodeId | None] = {}
+        self.host: dict[NodeId, NodeId] = {}
+        self.dead: set[NodeId] = set()
+        """Hosts."""
+        self.library: dict[NodeId, dict[NodeId, StepLog]] = defaultdict(dict)
+        self.told: dict[tuple[NodeId, NodeId, NodeId], int] = {}
+        self.attached: dict[NodeId, dict[frozenset[NodeId], Attachment]] = defaultdict(dict)
+        self.fresh: dict[tuple[NodeId, NodeId, int], int] = {}
+        """Steps of which a neighbour on another host has to hear, and how far it passes that on."""
+        self.snapshots: dict[tuple[NodeId, int], Any] = {}
+        count = self.random.randint(2, brokers)
+        names = [NodeId(f"b{n}") for n in range(count)]
+        for n, name in enumerate(names):
+            self.parent[name] = None if n == 0 else names[self.random.randrange(n)]
+            self.host[name] = name
+            self.machines[name] = self._machine(name)
+        for name in names:
+            parent = self.parent[name]
+            if parent is not None:
+                self.machines[parent].add_below(name, NodeKind.BROKER, 0)
+        for n in range(self.random.randint(3, 9)):
+            leaf = NodeId(f"c{n}")
+            broker = self.random.choice(names)
+            self.parent[leaf] = broker
+            self.host[leaf] = leaf
+            self.leaves[leaf] = Leaf(self, leaf, broker)
+            self.machines[broker].add_below(leaf, NodeKind.CLIENT, 1)
+
+    def _machine(self, name: NodeId) -> Machine:
+        return Machine(
+            name, self.parent[name], settings=self.settings, limits=LIMITS, outbox=Outbox()
+        )
+
+    def entries_of(self, leaf: Leaf, kind: type) -> list[Told[Any]]:
+        """What a leaf has told its broker, as entries of a table."""
+        told: Any = leaf.subscriptions if kind is Subscribe else leaf.advertisements
+        entries = [
+            Told(leaf.entry(name, text), leaf.told_in[name]) for name, (text, _) in told.items()
+        ]
+        withdrawal = Unsubscribe if kind is Subscribe else Unadvertise
+        for control in leaf.controls:
+            if isinstance(control.message, withdrawal) and control.about is not None:
+                about: Any = control.about
+                entries.append(Told(about, leaf.told_in[about.id], control.step))
+        return entries
+
+    # --- links ------------------------------------------------------------------------------
+
+    def neighbours(self, node: NodeId) -> list[NodeId]:
+        found = [n for n, parent in self.parent.items() if parent == node]
+        parent = self.parent[node]
+        return found if parent is None else [parent, *found]
+
+    def is_dead(self, node: NodeId) -> bool:
+        return self.host[node] in self.dead
+
+    def distance(self, one: NodeId, other: NodeId) -> int:
+        """Between hosts."""
+        graph: dict[NodeId, set[NodeId]] = defaultdict(set)
+        for child, parent in self.parent.items():
+            if parent is not None and self.host[child] != self.host[parent]:
+                graph[self.host[child]].add(self.host[parent])
+                graph[self.host[parent]].add(self.host[child])
+        distance, queue = {one: 0}, deque([one])
+        while queue:
+            node = queue.popleft()
+            for near in graph[node]:
+                if near not in distance:
+                    distance[near] = distance[node] + 1
+                    queue.append(near)
+        return distance.get(other, 99)
+
+    def log_at(self, host: NodeId, broker: NodeId) -> StepLog:
+        if self.host[broker] == host and host not in self.dead:
+            return self.machines[broker].steps.log
+        return self.library[host].setdefault(broker, StepLog())
+
+    def logs_for(self, sender: NodeId, receiver: NodeId) -> dict[NodeId, LogPart]:
+        """What a host tells another one of step logs, with what it sends there."""
+        parts = {}
+        for broker in self.machines:
+            host = self.host[broker]
+            if host != receiver and self.distance(sender, host) <= self.delta - 1:
+                log = self.log_at(sender, broker)
+                told = self.told.get((sender, receiver, broker), 0)
+                parts[broker] = log.since(told)
+                self.told[sender, receiver, broker] = log.last
+        return parts
+
+    def forget_told(self, sender: NodeId, receiver: NodeId) -> None:
+        """What was told over a connection that is gone may not have come."""
+        for told in [t for t in self.told if t[:2] == (sender, receiver)]:
+            del self.told[told]
+
+    def transmit(self, sender: NodeId, to: NodeId, step: int, messages: list[Message]) -> None:
+        if self.is_dead(to) or self.has_stopped_listening(sender, to):
+            return
+        logs = {}
+        if sender in self.machines and self.host[sender] != self.host[to]:
+            logs = self.logs_for(self.host[sender], self.host[to])
+        self.links[sender, to].append((step, messages, logs))
+
+    def has_stopped_listening(self, node: NodeId, to: NodeId) -> bool:
+        return any(to in region for region in self.attached[node])
+
+    def carry_out(self, machine: Machine, touched: list[Neighbour]) -> None:
+        """Send what a step has for each neighbour."""
+        if self.snapshots is not None:
+            self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
+        for neighbour in touched:
+            step, messages = since(neighbour, machine.steps.number - 1, machine.steps.number)
+            self.transmit(machine.node, neighbour.node, step, messages)
+        self.tell(machine, machine.flush(float(self.time)))
+
+    def tell(self, machine: Machine, news: Sequence[tuple[Neighbour, Progress]]) -> None:
+        for neighbour, progress in news:
+            if not self.is_dead(neighbour.node) and not self.has_stopped_listening(
+                machine.node, neighbour.node
+            ):
+                # What is stable depends on steps of which it may not have heard yet.
+                logs = {}
+                if self.host[machine.node] != self.host[neighbour.node]:
+                    logs = self.logs_for(self.host[machine.node], self.host[neighbour.node])
+                self.links[machine.node, neighbour.node].append((progress, logs))
+
+    def receive(self, sender: NodeId, to: NodeId) -> None:
+        parcel = self.links[sender, to].popleft()
+        self.learn(self.host[to], parcel[-1])
+        if isinstance(parcel[0], Progress):
+            if to in self.leaves:
+                self.leaves[to].on_progress(parcel[0])
+            else:
+                machine = self.machines[to]
+                neighbour = machine.neighbours.named(sender)
+                assert neighbour is not None
+                machine.on_progress(neighbour, parcel[0])
+                self.tell(machine, machine.flush(float(self.time)))
+            return
+        assert len(parcel) == 3
+        step, messages, _ = parcel
+        host = self.host[to]
+        ttl = self.fresh.pop((sender, to, step), 0)
+        for waiting in [f for f in self.fresh if f[:2] == (sender, to) and f[2] <= step]:
+            ttl = max(ttl, self.fresh.pop(waiting))
+        if to in self.leaves:
+            leaf = self.leaves[to]
+            if step > leaf.taken:
+                leaf.take(step, messages)
+                self.links[to, sender].append((leaf.progress(), {}))
+            return
+        machine = self.machines[to]
+        neighbour = machine.neighbours.named(sender)
+        assert neighbour is not None
+        if step > neighbour.taken:
+            self.carry_out(machine, machine.take(neighbour, Batch(step, messages), 0.0))
+        if ttl > 1:
+            for broker in sorted(b for b in self.machines if self.host[b] == host):
+                self.announce(broker, ttl - 1)
+
+    def learn(self, host: NodeId, logs: Mapping[NodeId, LogPart]) -> None:
+        """Take note of what is told of step logs."""
+        for broker, part in logs.items():
+            if self.host[broker] != host:
+                self.library[host].setdefault(broker, StepLog()).learn(part)
+
+    def announce(self, broker: NodeId, ttl: int) -> None:
+        """Let hosts around hear up to where the logs are that this one knows."""
+        machine = self.machines[broker]
+        machine.steps.begin(Taken.REPLAY)
+        for neighbour in machine.neighbours.all():
+            machine.steps.touch(neighbour)
+            if self.host[neighbour.node] != self.host[broker] and neighbour.node in self.machines:
+                self.fresh[broker, neighbour.node, machine.steps.number] = ttl
+        self.carry_out(machine, machine.end_step())
+
+    # --- failures ---------------------------------------------------------------------------
+
+    def crash(self, host: NodeId) -> None:
+        self.dead.add(host)
+        self.stats["crashes"] += 1
+        for (sender, to), queue in self.links.items():
+            if self.host[to] == host:
+                queue.clear()
+            elif self.host[sender] == host:
+                for _ in range(self.random.randint(0, len(queue))):
+                    queue.pop()
+
+    def region_of(self, broker: NodeId) -> frozenset[NodeId]:
+        region = [broker]
+        for member in region:
+            region += [n for n in self.neighbours(member) if self.is_dead(n) and n not in region]
+        return frozenset(region)
+
+    def regions(self) -> set[frozenset[NodeId]]:
+        return {self.region_of(broker) for broker in self.machines if self.is_dead(broker)}
+
+    def noticeable(self) -> list[tuple[NodeId, frozenset[NodeId]]]:
+        found = []
+        for region in self.regions():
+            for member in region:
+                for node in self.neighbours(member):
+                    if node not in region and region not in self.attached[node]:
+                        found.append((node, region))
+        return sorted(found, key=lambda each: (each[0], sorted(each[1])))
+
+    def notice(self, node: NodeId, region: frozenset[NodeId]) -> None:
+        """Stop listening to a region, and say what was exchanged with it."""
+        (to,) = [n for n in self.neighbours(node) if n in region]
+        self.links[to, node].clear()
+        self.links[node, to].clear()
+        logs = {b: self.log_at(self.host[node], b).copy() for b in region}
+        if node in self.leaves:
+            attachment = self.leaves[node].attach(logs)
+        else:
+            attachment = attach(self.machines[node], to, logs)
+        for old in [r for r in self.attached[node] if r < region]:
+            del self.attached[node][old]
+        self.attached[node][region] = attachment
+        for each in self.regions():
+            boundary = {n for m in each for n in self.neighbours(m)} - each
+            if all(each in self.attached[n] for n in boundary):
+                self.rebuild(each, sorted(boundary))
+
+    def rebuild(self, region: frozenset[NodeId], boundary: list[NodeId]) -> None:
+        attachments = [self.attached[n].pop(region) for n in boundary]
+        top = next(m for m in region if self.parent[m] not in region)
+        parent = self.parent[top]
+        hosts = sorted(self.host[n] for n in boundary if n in self.machines)
+        if parent is None and not hosts:
+            raise StopIteration
+        host = hosts[0] if parent is None else self.host[parent]
+        # A boundary node may have gone on since it attached; it says so again.
+        attachments = [
+            self.leaves[a.node].attach(a.logs)
+            if a.node in self.leaves
+            else attach(self.machines[a.node], a.to, a.logs)
+            for a in attachments
+        ]
+        new = rebuild(
+            {m: self.parent[m] for m in sorted(region)},
+            attachments,
+            settings=self.settings,
+            limits=LIMITS,
+            outbox=Outbox(),
+            now=float(self.time),
+        )
+        self.stats["rebuilt"] += len(new)
+        for node, machine in new.items():
+            # Beyond the log there may be steps of which no trace is left but that they are over.
+            known = max(a.logs[node].last for a in attachments)
+            lost = self.snapshots.get((node, known))
+            if lost is not None and known == machine.steps.number:
+                self.stats["compared"] += 1
+                self.differences += compare(lost, snapshot(machine), self)
+        self.fresh = {f: t for f, t in self.fresh.items() if f[0] not in region}
+        for node, machine in new.items():
+            self.machines[node] = machine
+            self.host[node] = host
+            self.attached.pop(node, None)
+        for n in boundary:
+            for broker in self.machines:
+                if self.host[broker] != host:
+                    log = self.log_at(self.host[n], broker)
+                    part = log.since(0)
+                    self.library[host].setdefault(broker, StepLog()).learn(part)
+        self.told = {}
+        # What these asked and nobody answered they ask again, and so do those around them.
+        for machine in new.values():
+            machine.steps.begin(Taken.REPLAY)
+            touched = machine.send_again()
+            for neighbour in touched:
+                if self.host[neighbour.node] != host:
+                    self.fresh[machine.node, neighbour.node, machine.steps.number] = self.delta
+            self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
+        for node in (*boundary, *new):
+            for member in self.neighbours(node):
+                if member in new and node not in new:
+                    self._resume(node, member)
+        for one in new:
+            for other in self.neighbours(one):
+                self._send_since(one, other)
+                if other in new:
+                    pass
+        for machine in list(new.values()):
+            self.tell(machine, machine.tell_all())
+        for broker in sorted(b for b in self.machines if self.host[b] == host and b not in new):
+            self.announce(broker, self.delta)
+
+    def _resume(self, node: NodeId, to: NodeId) -> None:
+        """A neighbour of the region asks again, and sends again what was not taken."""
+        if node in self.leaves:
+            self.leaves[node].ask_again()
+        else:
+            machine = self.machines[node]
+            neighbour = machine.neighbours.named(to)
+            assert neighbour is not None
+            machine.steps.begin(Taken.REPLAY)
+            machine.ask_again(neighbour)
+            self.carry_out(machine, machine.end_step())
+            self.links[node, to].clear()
+            self.forget_told(self.host[node], self.host[to])
+        self._send_since(node, to)
+
+    def _send_since(self, sender: NodeId, to: NodeId) -> None:
+        """Send whatever the other end has not taken."""
+        if self.is_dead(to):
+            return
+        if to in self.leaves:
+            taken = self.leaves[to].taken
+        else:
+            neighbour = self.machines[to].neighbours.named(sender)
+            assert neighbour is not None
+            taken = neighbour.taken
+        if sender in self.leaves:
+            step, messages = self.leaves[sender].since(taken)
+        else:
+            machine = self.machines[sender]
+            other = machine.neighbours.named(to)
+            assert other is not None
+            other.told = (-1, -1, -1, -1)
+            step, messages = since(other, taken, machine.steps.number)
+        if step > taken:
+            self.transmit(sender, to, step, messages)
+        if to in self.leaves:
+            self.links[to, sender].append((self.leaves[to].progress(), {}))
+
+    # --- everything that can happen -----------------------------------------------------------
+
+    def vulnerable(self) -> int:
+        """How many failures are not over."""
+        return len(self.dead_with_brokers()) + len(
+            {
+                self.host[f[0]]
+                for f in self.fresh
+                if not self.is_dead(f[0]) and not self.is_dead(f[1])
+            }
+        )
+
+    def dead_with_brokers(self) -> set[NodeId]:
+        return {self.host[b] for b in self.machines if self.is_dead(b)}
+
+    def run(self, todo: list[tuple[Any, ...]], crashes: int) -> None:
+        """Let everything happen, in random order."""
+        for _ in range(60_000):
+            self.time += 1
+            actions: list[tuple[str, Any]] = []
+            arriving = [
+                pair
+                for pair, queue in self.links.items()
+                if queue
+                and not self.is_dead(pair[1])
+                and not self.has_stopped_listening(pair[1], pair[0])
+            ]
+            noticing = self.noticeable() if self.dead_with_brokers() else []
+            living = sorted({self.host[b] for b in self.machines if not self.is_dead(b)})
+            if arriving:
+                actions += [("receive", arriving)] * 6
+            if noticing:
+                actions += [("notice", noticing)] * 3
+            if todo:
+                actions += [("do", None)] * 2
+            flushing = [
+                b
+                for b in self.machines
+                if not self.is_dead(b) and self.machines[b].publications._lazy
+            ]
+            if flushing:
+                actions += [("flush", flushing)]
+            may_crash = crashes and self.vulnerable() < self.delta and len(living) > 1
+            if may_crash and (not actions or self.random.random() < 0.04):
+                actions = [("crash", living)]
+            if not actions:
+                return
+            what, among = self.random.choice(actions)
+            if what == "receive":
+                self.receive(*self.random.choice(sorted(among)))
+            elif what == "notice":
+                self.notice(*self.random.choice(among))
+            elif what == "crash":
+                crashes -= 1
+                self.crash(self.random.choice(among))
+            elif what == "flush":
+                machine = self.machines[self.random.choice(sorted(among))]
+                self.tell(machine, machine.tell_all())
+            else:
+                self.do(todo.pop(0))
+        raise AssertionError("no end")
+
+    def do(self, what: tuple[Any, ...]) -> None:
+        leaf = self.leaves[what[1]]
+        match what[0]:
+            case "subscribe":
+                leaf.subscribe(what[2])
+            case "unsubscribe":
+                mine = [n for n, (_, is_active) in leaf.subscriptions.items() if is_active]
+                if mine:
+                    leaf.unsubscribe(self.random.choice(mine))
+            case "advertise":
+                leaf.advertise(what[2])
+            case "unadvertise":
+                mine_too = [n for n, (_, is_active) in leaf.advertisements.items() if is_active]
+                if len(mine_too) > 1 and not leaf.sent.kept:
+                    leaf.unadvertise(self.random.choice(mine_too))
+            case "publish":
+                if any(
+                    is_active and parse_filter(text).matches({"x": what[3]})
+                    for text, is_active in leaf.advertisements.values()
+                ):
+                    leaf.publish(what[2], what[3], what[4])
+
+    def troubles(self) -> list[str]:
+        """Everything that should not be."""
+        found = [*self.differences]
+        for leaf in self.leaves.values():
+            got = [key for key, _ in leaf.delivered]
+            if len(set(got)) != len(got):
+                found.append(f"{leaf.node} got something twice: {got}")
+            last: dict[NodeId, int] = {}
+            for publisher, _, seq in got:
+                if last.get(publisher, 0) > seq:
+                    found.append(f"{leaf.node} got {publisher} out of order: {got}")
+                last[publisher] = seq
+            owed = {
+                key
+                for key, (time, value, _) in self.published.items()
+                for node, text, since_, until in self.asked.values()
+                if node == leaf.node
+                and since_ is not None
+                and since_ < time
+                and until is None
+                and parse_filter(text).matches({"x": value})
+            }
+            if owed - set(got):
+                found.append(f"{leaf.node} lacks {sorted(owed - set(got))}")
+        found += self._disorder()
+        for machine in self.machines.values():
+            unstable = [
+                a.key
+                for n in machine.neighbours.all()
+                for a in (*n.received.keep(), *n.sent.keep())
+            ]
+            if unstable:
+                found.append(f"{machine.node} keeps {sorted(set(unstable))}")
+            if len(machine.requests):
+                found.append(f"{machine.node} waits for {machine.requests.waiting()}")
+            if machine.publications.ordering.held:
+                found.append(f"{machine.node} holds something")
+        for leaf in self.leaves.values():
+            if leaf.waiting:
+                found.append(f"{leaf.node} has no answer to {list(leaf.waiting)}")
+            if leaf.sent.kept:
+                found.append(f"{leaf.node} has no confirmation of {leaf.sent.kept}")
+        if self.dead_with_brokers():
+            found.append(f"{self.dead_with_brokers()} were never rebuilt")
+        return found
+
+    def _disorder(self) -> list[str]:
+        if self.settings.ordering in ("none", "fifo"):
+            return []
+        found = []
+        streams = {
+            leaf.node: [k for k, _ in leaf.delivered if not self.published[k][2] & Flag.UNORDERED]
+            for leaf in self.leaves.values()
+        }
+        nodes = sorted(streams)
+        for place, one in enumerate(nodes):
+            for other in nodes[place + 1 :]:
+                both = set(streams[one]) & set(streams[other])
+                first = [k for k in streams[one] if k in both]
+                second = [k for k in streams[other] if k in both]
+                if first != second:
+                    found.append(f"{one} and {other} disagree: {first} {second}")
+        return found
+
+
+def since(neighbour: Neighbour, step: int, upto: int) -> tuple[int, list[Message]]:
+    """What was sent to a neighbour after a step."""
+    items: list[tuple[int, int, Message]] = [
+        (each.number, 0, each.publication) for each in kept(neighbour) if each.step > step
+    ]
+    items += [(c.position, 1, c.message) for c in neighbour.controls if c.step > step]
+    items.sort(key=lambda item: item[:2])
+    return upto, [message for _, _, message in items]
+
+
+def snapshot(machine: Machine) -> dict[str, Any]:
+    """The state that has to be rebuilt, in a form that can be compared."""
+    interests = machine.interests
+    arrivals = {}
+    for neighbour in machine.neighbours.all():
+        for arrival in neighbour.received.keep():
+            if not arrival.stable:
+                arrivals[neighbour.node, arrival.key] = (
+                    tuple(sorted(n.node for n in arrival.route.down)),
+                    arrival.route.climbs,
+                    arrival.waits,
+                    arrival.has_waited,
+                    arrival.is_awaited,
+                    arrival.step,
+                    arrival.settled_in,
+                )
+    return {
+        "taken": {n.node: n.taken for n in machine.neighbours.all()},
+        "advertisements": {e.id: (e.client, e.hop, e.path) for e in interests.advertisements},
+        "subscriptions": {
+            e.id: (e.client, e.hop, e.path, e.ordered, tuple(sorted(interests.forwarded(e.id))))
+            for e in interests.subscriptions
+        },
+        "arrivals": arrivals,
+        "held": [a.key for a in machine.publications.ordering.held],
+        "node": machine.node,
+    }
+
+
+def compare(lost: dict[str, Any], found: dict[str, Any], world: World) -> list[str]:
+    """In what a rebuilt broker is not the one that was lost, stable things apart."""
+    node = lost["node"]
+    differences = []
+    for neighbour, taken in lost["taken"].items():
+        if found["taken"][neighbour] < taken:
+            differences.append(f"{node} taken of {neighbour}: {lost} became {found}")
+    for what in ("advertisements", "subscriptions"):
+        if lost[what] != found[what]:
+            differences.append(f"{node} {what}: {lost[what]} became {found[what]}")
+    for name, arrival in found["arrivals"].items():
+        before = lost["arrivals"].get(name)
+        if before is not None and before != arrival:
+            differences.append(f"{node} {name}: {before} became {arrival}")
+    held = [k for k in lost["held"] if k in found["held"]]
+    if held != [k for k in found["held"] if k in lost["held"]]:
+        differences.append(f"{node} held: {lost['held']} became {found['held']}")
+    return differences
+
+
+def random_world(seed: int, *, delta: int, crashes: int, ordering: str = "pairwise") -> World:
+    """A random overlay, and what becomes of it."""
+    world = World(
+        seed,
+        delta=delta,
+        ordering=ordering,
+        policy=random.Random(seed).choice(("filter", "flooding")),
+    )
+    rng = world.random
+    leaves = sorted(world.leaves)
+    todo: list[tuple[Any, ...]] = []
+    for leaf in leaves:
+        if rng.random() < 0.7:
+            todo.append(("advertise", leaf, rng.choice(("x >= 0", "x < 5", "x >= 3"))))
+        if rng.random() < 0.8:
+            low = rng.randrange(8)
+            todo.append(("subscribe", leaf, f"x BETWEEN {low} AND {low + rng.randrange(8)}"))
+    rng.shuffle(todo)
+    for _ in range(rng.randint(4, 30)):
+        leaf = rng.choice(leaves)
+        mood = rng.random()
+        if mood < 0.7:
+            flags = Flag.UNORDERED if rng.random() < 0.1 else 0
+            todo.append(("publish", leaf, rng.choice((1, 1, 1, 3)), rng.randrange(10), flags))
+        elif mood < 0.82:
+            low = rng.randrange(8)
+            todo.append(("subscribe", leaf, f"x BETWEEN {low} AND {low + rng.randrange(8)}"))
+        elif mood < 0.92:
+            todo.append(("unsubscribe", leaf))
+        elif mood < 0.97:
+            todo.append(("advertise", leaf, rng.choice(("x >= 0", "x < 5", "x >= 3"))))
+        else:
+            todo.append(("unadvertise", leaf))
+    try:
+        world.run(todo, crashes)
+    except StopIteration:
+        world.stats["nobody left"] += 1
+    return world
+
+
+def main() -> None:
+    """Run many: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING]`."""
+    import sys
+    import traceback
+
+    low, high, delta, crashes = map(int, sys.argv[1:5])
+    ordering = sys.argv[5] if len(sys.argv) > 5 else "pairwise"
+    stats: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    shown = 0
+    for seed in range(low, high):
+        try:
+            world = random_world(seed, delta=delta, crashes=crashes, ordering=ordering)
+        except (AssertionError, TooManyFailedError, KeyError, Exception) as error:
+            kinds[f"{type(error).__name__} {str(error)[:60]}"] += 1
+            if shown < 3:
+                shown += 1
+                print("seed", seed)
+                traceback.print_exc()
+            continue
+        stats.update(world.stats)
+        if world.stats["nobody left"]:
+            continue
+        troubles = world.troubles()
+        for trouble in troubles:
+            kinds[" ".join(trouble.split()[1:3])] += 1
+        if troubles:
+            stats["bad runs"] += 1
+            if shown < 4:
+                shown += 1
+                print("seed", seed, *troubles[:4], sep="\n   ")
+    print(dict(stats))
+    print(dict(kinds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Every broker that is rebuilt is the one that was lost, and each rule that makes it so is needed.
+
+Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING]`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.limits import Limits
+from broker.machine import rebuild as rebuilding
+from broker.machine.machine import Machine, Settings
+from broker.machine.rebuild import TooManyFailedError
+from broker.messages import NodeKind
+from broker.outbox import Outbox
+from faulttol.steplog import Entry, LogPart, StepLog, Taken
+from routing.ids import NodeId
+from tests.machine.overlay import random_world
+
+
+def troubles_of(seed: int, *, delta: int, crashes: int, ordering: str = "pairwise") -> list[str]:
+    world = random_world(seed, delta=delta, crashes=crashes, ordering=ordering)
+    return [] if world.stats["nobody left"] else world.troubles()
+
+
+@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+def test_without_crashes_everything_arrives_in_order_and_ends(ordering: str) -> None:
+    for seed in range(40):
+        assert troubles_of(seed, delta=1, crashes=0, ordering=ordering) == []
+
+
+@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+def test_brokers_that_crash_one_after_another_are_rebuilt_as_they_were(ordering: str) -> None:
+    for seed in range(60):
+        assert troubles_of(seed, delta=1, crashes=4, ordering=ordering) == []
+
+
+def test_two_brokers_at_a_time_are_rebuilt_as_they_were() -> None:
+    for seed in range(60):
+        assert troubles_of(seed, delta=2, crashes=5) == []
+
+
+def _nothing_is_installed_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuilding._Rebuilding, "_installed_in", lambda *_: 0)
+
+
+def _nothing_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = rebuilding._Again.begin
+
+    def begin_without(again: rebuilding._Again, entry: Entry) -> None:
+        begin(again, Entry(entry.kind, entry.source, entry.upto, (), entry.order))
+
+    monkeypatch.setattr(rebuilding._Again, "begin", begin_without)
+
+
+def _the_order_of_settling_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = rebuilding._Again.begin
+
+    def begin_without(again: rebuilding._Again, entry: Entry) -> None:
+        begin(again, Entry(entry.kind, entry.source, entry.upto, entry.held))
+
+    monkeypatch.setattr(rebuilding._Again, "begin", begin_without)
+
+
+def _nobody_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Machine, "ask_again", lambda *_: None)
+
+
+def _controls_are_forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    attach = rebuilding.attach
+
+    def attach_without(*arguments: Any) -> Any:
+        return attrs.evolve(attach(*arguments), controls=())
+
+    monkeypatch.setattr("tests.machine.overlay.attach", attach_without)
+
+
+def _what_is_stable_counts_as_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepLog, "taken", property(lambda log: {}))
+
+
+@pytest.mark.parametrize(
+    "take_out",
+    [
+        _nothing_is_installed_late,
+        _nothing_was_held,
+        _the_order_of_settling_is_lost,
+        _nobody_is_asked_again,
+        _controls_are_forgotten_at_once,
+        _what_is_stable_counts_as_not_taken,
+    ],
+)
+def test_a_rule_that_is_taken_out_is_missed(
+    take_out: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch)
+
+    for seed in [95, *range(200)]:
+        try:
+            if troubles_of(seed, delta=2, crashes=6):
+                return
+        except Exception:
+            return  # whatever breaks: it did not go unnoticed
+    pytest.fail("201 runs do not miss it")
+
+
+# --- the log ------------------------------------------------------------------------------------
+
+
+def entry(source: str, upto: int) -> Entry:
+    return Entry(Taken.BATCH, NodeId(source), upto)
+
+
+def test_a_log_remembers_of_what_it_forgets_how_much_was_taken_of_each_neighbour() -> None:
+    log = StepLog()
+    for each in (entry("a", 3), entry("b", 1), entry("a", 5)):
+        log.append(each)
+    log.forget(2)
+
+    assert log.taken == {NodeId("a"): 3, NodeId("b"): 1}
+    assert (log.base, log.last) == (2, 3)
+
+
+def test_who_is_told_a_part_of_a_log_knows_what_whoever_tells_it_knows() -> None:
+    log, other = StepLog(), StepLog()
+    for each in (entry("a", 1), entry("b", 1)):
+        log.append(each)
+    other.learn(log.since(0))
+    for each in (entry("a", 2), entry("c", 7), entry("b", 2)):
+        log.append(each)
+    log.forget(4)
+    other.learn(log.since(2))
+
+    assert (other.base, other.entries, other.taken) == (log.base, log.entries, log.taken)
+
+
+def test_what_is_told_twice_is_known_once() -> None:
+    log, other = StepLog(), StepLog()
+    log.append(entry("a", 1))
+    first = log.since(0)
+    log.append(entry("a", 2))
+    other.learn(log.since(0))
+    other.learn(first)
+
+    assert other.entries == log.entries
+
+
+def test_a_part_that_does_not_follow_is_no_log() -> None:
+    with pytest.raises(AssertionError, match="steps 1 to 4 are missing"):
+        StepLog().learn(LogPart(0, 4, (entry("a", 1),), {}))
+
+
+def test_a_step_that_depends_on_one_that_nobody_knows_is_found() -> None:
+    """A step 3 of b2 was taken, of which nobody has any: more than δ have failed."""
+    log = StepLog()
+    log.append(entry("b2", 3))
+    attachment = rebuilding.Attachment(
+        node=NodeId("b0"),
+        kind=NodeKind.BROKER,
+        incarnation=0,
+        to=NodeId("b1"),
+        taken=1,
+        sent=rebuilding.StreamEnd(stable=0, confirmed=0, kept=()),
+        received=rebuilding.StreamEnd(stable=0, confirmed=0, kept=()),
+        controls=(),
+        advertisements=(),
+        subscriptions=(),
+        known_advertisements=frozenset(),
+        known_subscriptions=frozenset(),
+        forgot=0,
+        base=0,
+        logs={NodeId("b1"): log},
+    )
+
+    with pytest.raises(TooManyFailedError, match="b1 took step 3 of b2"):
+        rebuilding.rebuild(
+            {NodeId("b1"): NodeId("b0"), NodeId("b2"): NodeId("b1")},
+            [attachment],
+            settings=Settings(delta=2),
+            limits=Limits(),
+            outbox=Outbox(),
+            now=0.0,
+        )
