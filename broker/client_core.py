@@ -89,6 +89,7 @@ from faulttol import neighbourhood
 from faulttol.merging import Key
 from faulttol.neighbourhood import Life, TopologyLink
 from faulttol.stability import CountError, LeafStream, unreceived
+from routing.errors import shortened
 from routing.filter_text import parse_filter
 from routing.filters import Filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -1133,8 +1134,9 @@ class ClientCore:
         advertised = [i.filter.sql for i in self._advertisements.values() if i.is_active]
         if not advertised:
             return f"{self.node} has advertised nothing yet: call advertise() and wait for it"
-        return f"{dict(content)} lies outside what {self.node} has advertised: " + "; ".join(
-            advertised
+        return (
+            f"{shortened(repr(dict(content)))} lies outside what {self.node} has advertised: "
+            f"{shortened('; '.join(advertised))}"
         )
 
     def _send(self, message: Message) -> None:

@@ -4,6 +4,7 @@ That file is for people to read along, and its format is older than this project
 something is the history.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,11 +16,16 @@ from routing.values import Content
 
 def describe(content: Mapping[str, Any]) -> str:
     """Return the attributes as people write them for `plait pub`."""
-    return " ".join(f"{name}={_value(value)}" for name, value in content.items())
+    return " ".join(f"{printable(name)}={_value(value)}" for name, value in content.items())
+
+
+def printable(text: str) -> str:
+    """Return a text as it is, or as JSON has it if it could move a terminal's cursor."""
+    return text if text.isprintable() else json.dumps(text)
 
 
 def _value(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 
 def event_line(kind: str, who: str, publisher: str, content: Content, seq: int) -> str:

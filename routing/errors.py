@@ -4,6 +4,9 @@ _SHOWN_BEFORE = 48
 _SHOWN_AFTER = 24
 
 
+_QUOTED_CHARACTERS_MAX = 200
+
+
 class RoutingError(Exception):
     """Root of every error that `routing` raises on purpose."""
 
@@ -38,12 +41,23 @@ class FilterSyntaxError(RoutingError, ValueError):
         )
 
 
+class TrapWarning(UserWarning):
+    """A filter is right by the rules, and hardly what its author means; see `routing/traps.py`."""
+
+
 class DuplicateEntryError(RoutingError, ValueError):
     """Something is added under a key that is taken."""
 
 
 class UnknownEntryError(RoutingError, LookupError):
     """Something is asked of a key that nothing was added under."""
+
+
+def shortened(text: str) -> str:
+    """Return what a message quotes of a text that may be as long as a publication."""
+    if len(text) <= _QUOTED_CHARACTERS_MAX:
+        return text
+    return f"{text[:_QUOTED_CHARACTERS_MAX]}... ({len(text):,} characters)"
 
 
 def _on_one_line(text: str) -> str:

@@ -59,6 +59,11 @@ def check_content(content: Content) -> None:
 
     Exact types only: a subclass could bring its own idea of equality into the index.
     """
+    if type(content) is not dict and not isinstance(content, Mapping):
+        raise ContentError(
+            f"content: found {type(content).__name__}, expected a mapping of names to values, "
+            "like {'price': 120.5}"
+        )
     for name, value in content.items():
         if type(name) is not str or not name:
             raise ContentError(f"attribute name {name!r}: expected a string that is not empty")

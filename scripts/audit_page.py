@@ -1,5 +1,6 @@
 """The verdicts of an audit as one page: no script, no other file, nothing from the network."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -24,7 +25,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em; 
        color: #222; background: #fff; }
 table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
 th, td { padding: .25em .8em; text-align: left; border-bottom: 1px solid #ddd; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .kept { color: #176b2c; } .broken { color: #b3161b; font-weight: bold; }
 figure { margin: 1.5em 0; } code { font-size: 90%; color: #555; }
 svg text { font: 13px system-ui, sans-serif; fill: #222; }
@@ -90,6 +91,12 @@ class _Html(str):
     __slots__ = ()
 
 
+class _Duration(str):
+    """A number with its unit."""
+
+    __slots__ = ()
+
+
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
@@ -99,6 +106,8 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def _cell(value: object) -> str:
     if isinstance(value, int):
         return f'<td class="number">{value:,}</td>'
+    if isinstance(value, _Duration):
+        return f'<td class="number">{escape(value)}</td>'
     return f"<td>{value if isinstance(value, _Html) else escape(str(value))}</td>"
 
 
@@ -107,7 +116,10 @@ def _cell(value: object) -> str:
 
 def _runs(verdicts: Sequence[RunVerdict]) -> str:
     columns = ["run", "ordering", "", "published", "delivered", "subscribers"]
-    columns += ["failures and the like", "latency", "", "hold time", ""]
+    columns += ["failures and the like"]
+    for what in ("latency", "hold time"):
+        columns += [what, "half within", "99 % within", "longest"]
+    common = _common_folder(verdicts)
     rows = []
     for verdict in verdicts:
         broken = ", ".join(verdict.violations) or ("damaged" if verdict.damage else "")
@@ -115,7 +127,7 @@ def _runs(verdicts: Sequence[RunVerdict]) -> str:
         figures = verdict.figures
         rows.append(
             [
-                verdict.directory,
+                verdict.directory.removeprefix(common),
                 verdict.ordering,
                 _Html(word),
                 figures["published"],
@@ -123,21 +135,28 @@ def _runs(verdicts: Sequence[RunVerdict]) -> str:
                 figures["subscribers"],
                 ", ".join(f"{count} {kind}" for kind, count in verdict.events.items()) or "none",
                 _Html(_distribution(verdict.latency)),
-                _quantiles(verdict.latency),
+                *_quantiles(verdict.latency),
                 _Html(_distribution(verdict.hold)),
-                _quantiles(verdict.hold),
+                *_quantiles(verdict.hold),
             ]
         )
-    return _table(columns, rows)
+    where = f"<p>Runs are named within <code>{escape(common)}</code>.</p>" if common else ""
+    return where + _table(columns, rows)
 
 
-def _quantiles(times: Times) -> str:
+def _common_folder(verdicts: Sequence[RunVerdict]) -> str:
+    """Return what the names of all runs begin with: to read it once is enough."""
+    if len(verdicts) < 2:
+        return ""
+    folder = os.path.commonpath([Path(verdict.directory).parent for verdict in verdicts])
+    return "" if folder in ("", "/") else f"{folder}/"
+
+
+def _quantiles(times: Times) -> list[object]:
     if not times.total:
-        return "none"
-    return (
-        f"half within {_seconds(times.quantile(0.5))}, 99 % within {_seconds(times.quantile(0.99))}"
-        f", longest {_seconds(times.longest)}"
-    )
+        return ["none", "", ""]
+    longest = (times.quantile(0.5), times.quantile(0.99), times.longest)
+    return [_Duration(_seconds(seconds)) for seconds in longest]
 
 
 def _seconds(seconds: float) -> str:

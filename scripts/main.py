@@ -10,6 +10,7 @@ terminal tables, and `plait --help` without the network.
 
 import sys
 import traceback
+import warnings
 from typing import Any, Final
 
 import click
@@ -22,7 +23,7 @@ from broker.errors import (
     RefusedError,
     UnusableFileError,
 )
-from routing.errors import RoutingError
+from routing.errors import RoutingError, TrapWarning
 from scripts.command_group import CommandsByName
 from scripts.errors import (
     BadInputError,
@@ -153,6 +154,8 @@ def main() -> None:
     """Run the command line and exit."""
     end_at_once_when_interrupted()
     prepare_standard_streams()
+    # Commands warn of such filters themselves, where people wrote them.
+    warnings.simplefilter("ignore", TrapWarning)
     try:
         cli(prog_name="plait")
     except Exception:

@@ -1,5 +1,6 @@
 """What `plait run`, `up` and `check` are given: a configuration and a script, read and checked."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,6 +10,7 @@ import click
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter, topic_filter
 from routing.filters import Filter
+from routing.traps import traps_of_filter
 from scripts.errors import ProblemsFoundError
 from topologies.configuration import Configuration
 from topologies.errors import Problem, ScriptError
@@ -39,7 +41,8 @@ class Scenario:
     @property
     def warnings(self) -> list[str]:
         """Everything odd that keeps nobody from going on."""
-        return [*map(str, self._notices)]
+        traps = itertools.chain.from_iterable(map(_traps, self.script.commands))
+        return [*map(str, self._notices), *traps]
 
     @property
     def is_nothing_left(self) -> bool:
@@ -110,6 +113,16 @@ def filter_problems(command: Command) -> Iterator[Problem]:
         if isinstance(interest, Where):
             at = attrs.evolve(interest.at, column=interest.at.column + error.position)
         yield Problem(at, error.found, error.expected)
+
+
+def _traps(command: Command) -> Iterator[str]:
+    """Yield what is right about what a command asks for, and hardly meant."""
+    match command:
+        case Subscribe(interest=Topic(name)) if "*" in name.removesuffix("/*"):
+            return  # the line was noticed when it was read
+        case Subscribe(interest=interest) | Advertise(where=interest):
+            for trap in traps_of_filter(filter_of(interest)):
+                yield f"{command.at}: {trap}"
 
 
 def filter_of(interest: Topic | Where) -> Filter:

@@ -20,8 +20,8 @@ from broker.sim.runs import SimulatedRun, simulate
 from broker.sim.workloads import Workload
 from routing.conflicts import FAST
 
-CHUNK_SEEDS: Final = 25
-"""About a quarter of a second of work: progress moves, and handing out work costs nothing."""
+CHUNK_SEEDS: Final = 10
+"""About a tenth of a second of work: progress moves, and handing out work costs nothing."""
 
 
 @attrs.frozen(kw_only=True)

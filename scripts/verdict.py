@@ -37,7 +37,10 @@ def print_verdict(report: Report, *, ordering: str, place: str) -> None:
     if figures["published"] or broken:
         click.echo("Guaranteed, and checked against the history:")
         for guarantee in report.guarantees:
-            word = click.style("BROKEN", fg="red") if guarantee in broken else "kept  "
+            is_broken = guarantee in broken
+            word = click.style(
+                "BROKEN" if is_broken else "kept  ", fg="red" if is_broken else "green"
+            )
             click.echo(f"  {word}  {guarantee:10} {PROMISES.get(guarantee, guarantee)}")
     else:
         click.echo(NOTHING_TO_JUDGE)

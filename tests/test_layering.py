@@ -54,7 +54,6 @@ HOMES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "numpy": (("faulttol.audit",), "call faulttol/audit/"),
     "pyarrow": (("faulttol.audit",), "call faulttol/audit/"),
     "click": (("scripts",), "raise an error of your package; the command prints it"),
-    "rich": (("scripts",), "return data; the command prints it"),
     "psutil": (("scripts.bench",), "measure in scripts/bench/"),
 }
 

@@ -2,12 +2,14 @@
 
 import ipaddress
 import socket
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 
 from broker.errors import AddressError
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 @attrs.frozen
@@ -24,6 +26,12 @@ class Address:
 
 def parse_address(text: str) -> Address:
     """Read `host:port` or `[::1]:port`; `AddressError` says what is wrong with anything else."""
+    if not isinstance(text, str):
+        raise AddressError(
+            f"address {text!r}: found {type(text).__name__}, expected text like '127.0.0.1:4000'"
+        )
+    if "://" in text:
+        raise AddressError(f"address {text!r}: expected host:port without what is before ://")
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -34,6 +42,14 @@ def parse_address(text: str) -> Address:
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise AddressError(f"address {text!r}: expected a port from 0 to 65535, found {port!r}")
     return Address(host, int(port))
+
+
+def complete_address(text: str) -> str:
+    """Return an address as others take it; without a host it is of this machine."""
+    if isinstance(text, str) and text.startswith(":"):
+        text = f"{LOOPBACK}{text}"
+    parse_address(text)
+    return text
 
 
 @attrs.frozen

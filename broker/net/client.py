@@ -21,6 +21,7 @@ import contextlib
 import heapq
 import secrets
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
@@ -38,17 +39,19 @@ from broker.effects import (
     ReportSkipped,
     Stop,
 )
-from broker.errors import BadNameError, ClosedError, RefusedError, UnconfirmedError
+from broker.errors import AddressError, BadNameError, ClosedError, RefusedError, UnconfirmedError
 from broker.inputs import Input, ShutdownRequested, TimerFired
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.net.addresses import parse_address
+from broker.net.addresses import complete_address
 from broker.net.driver import Driver
 from broker.net.logs import Log, no_log
 from broker.net.subscription import Subscription
 from broker.node_names import expected_name
 from faulttol.history import History
-from routing.filter_text import topic_filter
+from routing.errors import TrapWarning
+from routing.filter_text import parse_filter, topic_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.traps import traps_of_filter
 from routing.values import Content, ContentError
 
 PUBLISHED_PER_CHECKPOINT: Final = 64
@@ -73,6 +76,8 @@ async def connect(
 ) -> AsyncIterator["Client"]:
     """Connect to the first of these brokers that answers, and be its client within the block.
 
+    Each is `host:port`; `:4000` is a port of this machine.
+
     `name` is one client in the whole overlay: as long as one of that name is connected anywhere,
     another is refused (`ClosedError`). Without a name the client gets one of its own. A program
     that comes back under its name does so with a higher `incarnation`, for which the clock is good
@@ -83,6 +88,7 @@ async def connect(
     `limits.drain_timeout_s`, and leaves the overlay; `UnconfirmedError` says if some were not.
     After an exception it leaves without waiting.
     """
+    _require_trio()
     client = Client(
         NodeId(name if name is not None else f"client-{secrets.token_hex(6)}"),
         time.time_ns() // 1_000_000 if incarnation is None else incarnation,
@@ -104,6 +110,28 @@ async def connect(
             await client.close()
 
 
+def _require_trio() -> None:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        raise RuntimeError(
+            "plait's client runs on trio: call it below trio.run(main), where there is "
+            "asyncio.run(main) perhaps; beside asyncio, let trio.run have a thread of its own"
+        ) from None
+
+
+def _require_text(what: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{what}: found {type(text).__name__}, expected text")
+
+
+def _warn_of_traps(filter_text: str) -> None:
+    _require_text("filter", filter_text)
+    for trap in traps_of_filter(parse_filter(filter_text)):
+        # Told where the client's method is called.
+        warnings.warn(trap, TrapWarning, stacklevel=3)
+
+
 class Client:
     """A connected client; `connect` makes one."""
 
@@ -120,9 +148,9 @@ class Client:
     ) -> None:
         if expected := expected_name(name, limits):
             raise BadNameError(f"client name {name!r}: expected {expected}")
-        brokers = list(brokers)
-        for address in brokers:
-            parse_address(address)
+        brokers = [complete_address(address) for address in brokers]
+        if not brokers:
+            raise AddressError("no address: expected that of at least one broker, like host:port")
         self.name = name
         self._limits = limits
         self._body_bytes_max = limits.body_bytes_max
@@ -205,6 +233,7 @@ class Client:
 
         Cancelled, it leaves no advertisement behind.
         """
+        _warn_of_traps(filter_text)
         name, operation = self._core.advertise(self._driver.now(), filter_text)
         try:
             await self._perform(operation)
@@ -302,7 +331,9 @@ class Client:
             raise TypeError("subscribe takes either a filter or a topic")
         if filter_text is None:
             assert topic is not None
+            _require_text("topic", topic)
             filter_text = topic_filter(topic).sql
+        _warn_of_traps(filter_text)
         name, operation = self._core.subscribe(self._driver.now(), filter_text, ordered=ordered)
         subscription = Subscription(
             name,

@@ -5,6 +5,7 @@ No legend: every line ends in its name. Colours are told apart by those who see 
 """
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
@@ -17,6 +18,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 128, 56, 52
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _TICKS: Final = 5
 _LINE_HEIGHT: Final = 14
+_TITLE_HEIGHT: Final = 20
+_TITLE_CHARACTERS: Final = 64
+"""Of a title in one line. A wide letter of that size takes 9.5 pixels, and few letters are wide."""
 _STYLE: Final = (
     "text{font:12px system-ui,sans-serif;fill:#444}"
     ".title{font-size:15px;font-weight:600;fill:#222}"
@@ -54,14 +58,25 @@ class Chart:
                 f'width="{WIDTH}" height="{HEIGHT}" role="img">',
                 f"<title>{escape(self.title)}</title><style>{_STYLE}</style>",
                 f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
-                _text(16, 24, self.title, "title"),
-                _text(16, 44, self.y),
+                *(
+                    _text(16, 24 + row * _TITLE_HEIGHT, line, "title")
+                    for row, line in enumerate(self._title_lines)
+                ),
+                _text(16, self._top - 12, self.y),
                 _text((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 12, self.x, anchor="middle"),
                 *self._axes(),
                 *self._drawn(),
                 "</svg>\n",
             ]
         )
+
+    @property
+    def _title_lines(self) -> list[str]:
+        return textwrap.wrap(self.title, _TITLE_CHARACTERS)
+
+    @property
+    def _top(self) -> int:
+        return _TOP + (len(self._title_lines) - 1) * _TITLE_HEIGHT
 
     @property
     def _x_max(self) -> float:
@@ -75,7 +90,7 @@ class Chart:
         across, up = x / self._x_max, y / self._y_ticks[-1]
         return (
             _LEFT + across * (WIDTH - _LEFT - _RIGHT),
-            HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM),
+            HEIGHT - _BOTTOM - up * (HEIGHT - self._top - _BOTTOM),
         )
 
     def _axes(self) -> Iterator[str]:

@@ -78,7 +78,7 @@ def command(
             html.write_text(audit_page(verdicts, damage), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(_as_json(verdicts, damage), ensure_ascii=False))
-    else:
+    elif verdicts:
         print_verdicts(verdicts)
     raise_if_not_clean(verdicts, no_runs)
 
@@ -87,7 +87,8 @@ def raise_if_not_clean(verdicts: Sequence[RunVerdict], no_runs: Sequence[str] = 
     """End the command with the exit code of the worst that was found."""
     damage = _damage(verdicts, no_runs)
     if damage:
-        raise BadInputError("\n".join(["not everything could be read:", *damage]))
+        what = "not everything" if verdicts else "nothing"
+        raise BadInputError("\n".join([f"{what} could be read:", *damage]))
     broken = sum(not verdict.is_clean for verdict in verdicts)
     if broken:
         raise GuaranteeViolatedError(

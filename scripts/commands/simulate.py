@@ -1,7 +1,7 @@
 """`plait simulate`: random overlays in virtual time, every guarantee checked at the end of each."""
 
+import datetime
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from scripts.errors import GuaranteeViolatedError
 from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
 from scripts.run_directory import make_folder_for_runs
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
-from scripts.terminal import is_screen, redraw_line
+from scripts.terminal import redraw_line
 from scripts.verdict import print_verdict, raise_if_violated
 
 
@@ -97,7 +97,8 @@ def command(
     exactly that run, and then a summary; exit code 1 if there was a failure.
     """
     if (seeds is None) == (seed is None):
-        raise click.UsageError("Say which runs: either --seeds A:B or --seed N.")
+        more = ", which --trace shows" if trace and seeds is None else ""
+        raise click.UsageError(f"Say which runs: either --seeds A:B or --seed N{more}.")
     if trace and seed is None:
         raise click.UsageError("--trace shows one run: --seed N says which.")
     if not ORDERINGS[ordering].survives_crashes:
@@ -150,15 +151,15 @@ def _run_one(seed: int, plan: SweepPlan, *, is_traced: bool, as_json: bool) -> N
 def _run_many(seeds: range, plan: SweepPlan, *, jobs: int, as_json: bool) -> None:
     started = time.perf_counter()
     outcomes: list[Outcome] = []
-    with click.progressbar(
-        length=len(seeds), label="runs", show_pos=True, file=sys.stderr, hidden=_is_quiet()
-    ) as bar:
+    try:
         for chunk in sweep(seeds, plan, jobs=jobs):
             outcomes += chunk
-            bar.update(len(chunk))
             for outcome in chunk if not as_json else ():
                 if outcome.failures:
                     _print_failure(outcome, plan)
+            redraw_line(_progress(outcomes, len(seeds), time.perf_counter() - started))
+    finally:
+        redraw_line("")
     seconds = time.perf_counter() - started
     failed = [outcome for outcome in outcomes if outcome.failures]
     if as_json:
@@ -181,12 +182,15 @@ def _run_many(seeds: range, plan: SweepPlan, *, jobs: int, as_json: bool) -> Non
         raise GuaranteeViolatedError(f"{len(failed)} of {len(seeds)} runs failed")
 
 
-def _is_quiet() -> bool:
-    return not is_screen(sys.stderr)
+def _progress(outcomes: list[Outcome], total: int, seconds: float) -> str:
+    done, failed = len(outcomes), sum(bool(outcome.failures) for outcome in outcomes)
+    rate = done / seconds
+    left = datetime.timedelta(seconds=round((total - done) / rate))
+    return f"{done:,} of {total:,} runs, {failed:,} failed, {rate:.0f} a second, {left} left"
 
 
 def _print_failure(outcome: Outcome, plan: SweepPlan) -> None:
-    redraw_line("")  # the progress bar is drawn again below
+    redraw_line("")  # progress is drawn again below
     more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
     click.echo(
         f"seed {outcome.seed}: {outcome.failures[0]}{more}; "

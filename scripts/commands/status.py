@@ -17,12 +17,18 @@ from scripts.monitor import survey
 from scripts.options import AddressType, examples, json_option
 from scripts.run_directory import processes
 from scripts.status_reports import StatusReport, Unreachable, name_of, role_of
-from scripts.tables import print_table
+from scripts.tables import natural, print_table
 
 COLUMNS: Final = (
     *("broker", "role", "state", "address", "parent", "children", "clients"),
     *("subs", "ads", "pending", "unstable", "held", "skipped"),
 )
+
+
+ALWAYS_SHOWN: Final = ("site", "broker", "address", "parent", "children", "clients", "subs")
+UNREMARKABLE: Final[tuple[set[object], ...]] = (set(), {0}, {"active"}, {"operational"})
+"""What needs no column if it is to be said of every broker that answers."""
+UNKNOWN: Final = "?"
 
 
 @click.command(
@@ -53,7 +59,8 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
     Columns: `subs` and `ads` are the subscriptions and advertisements it knows, `pending` those
     that wait for confirmations, `unstable` the publications that it keeps until everybody who is
     owed them has them, `held` those of them that wait for their turn, and `skipped` those that it
-    has given up. Lines below the table say of each that is held behind what, and until which
+    has given up. A column in which all are 0, `active` or `operational` is left out. Lines below
+    the table say of each that is held behind what, and until which
     broker has settled it; and what was given up of late, for whom, and why.
     """
     if bool(brokers) == bool(run_directory):
@@ -79,9 +86,13 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
             )
         )
     else:
-        reports = sorted(reports, key=lambda report: sites.get(name_of(report), ""))
+        click.echo(_summary(reports))
+        reports = sorted(
+            reports,
+            key=lambda report: (sites.get(name_of(report), ""), natural(name_of(report))),
+        )
         rows = [[*_site_column(report, sites), *_row(report)] for report in reports]
-        print_table((*(["site"] if sites else []), *COLUMNS), rows)
+        _print_telling((*(["site"] if sites else []), *COLUMNS), rows)
         for report in reports:
             if not isinstance(report, Unreachable):
                 for line in (
@@ -104,8 +115,37 @@ def _as_json(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> St
     return {**report, **place}
 
 
+def _summary(reports: Sequence[StatusReport | Unreachable]) -> str:
+    """Return the answer to what most people ask first."""
+    states = Counter(_state_of(report) for report in reports)
+    held = sum(report["held_count"] for report in reports if not isinstance(report, Unreachable))
+    brokers = f"{len(reports):,} broker{'s' * (len(reports) != 1)}"
+    how = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
+    if len(states) == 1:
+        how = f"{'all ' if len(reports) > 1 else ''}{_state_of(reports[0])}"
+    return f"{brokers}, {how}; {held:,} publications held"
+
+
+def _state_of(report: StatusReport | Unreachable) -> str:
+    return "unreachable" if isinstance(report, Unreachable) else str(report["state"])
+
+
+def _print_telling(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table without the columns that say the same of everybody."""
+    telling = [
+        number
+        for number, cells in enumerate(zip(*rows, strict=True))
+        if columns[number] in ALWAYS_SHOWN or {*cells} - {UNKNOWN} not in UNREMARKABLE
+    ]
+    print_table(
+        [columns[number] for number in telling],
+        [[row[number] for number in telling] for row in rows],
+        named_by=1 + (columns[0] == "site"),
+    )
+
+
 def _site_column(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> list[object]:
-    return [sites.get(name_of(report), "?")] if sites else []
+    return [sites.get(name_of(report), UNKNOWN)] if sites else []
 
 
 def _fenced_lines(report: StatusReport) -> Iterator[str]:
@@ -131,7 +171,7 @@ def _skipped_lines(report: StatusReport) -> Iterator[str]:
 
 def _row(report: StatusReport | Unreachable) -> list[object]:
     if isinstance(report, Unreachable):
-        return [report.name, report.role, "unreachable", report.address, *["?"] * 9]
+        return [report.name, report.role, _state_of(report), report.address, *[UNKNOWN] * 9]
     roles = Counter(neighbour["role"] for neighbour in report["neighbours"])
     parents = [one["name"] for one in report["neighbours"] if one["role"] == "parent"]
     return [

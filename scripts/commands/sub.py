@@ -1,7 +1,9 @@
 """`plait sub`: subscribe from the shell."""
 
 import base64
+import itertools
 import json
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,12 +13,13 @@ import attrs
 import click
 import trio
 
-from broker.event_lines import describe
+from broker.event_lines import describe, printable
 from broker.net import Delivery, Subscription, connect
 from faulttol.history import name_of
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter, topic_filter
 from routing.filters import Filter
+from routing.traps import traps_of_filter
 from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
 from scripts.options import broker_option, examples, json_option
@@ -90,6 +93,8 @@ def _one_filter(filters: Sequence[str], topics: Sequence[str]) -> str:
     if not (filters or topics):
         raise click.UsageError("Say what to subscribe to: a FILTER, --topic T, or TRUE for all.")
     wanted = [*map(_parsed, filters), *map(topic_filter, topics)]
+    for trap in itertools.chain.from_iterable(map(traps_of_filter, wanted)):
+        click.echo(f"warning: {trap}", err=True)
     if len(wanted) == 1:
         return wanted[0].sql
     return " OR ".join(f"({one.sql})" for one in wanted)
@@ -99,6 +104,10 @@ def _parsed(text: str) -> Filter:
     try:
         return parse_filter(text)
     except FilterSyntaxError as error:
+        if text.startswith("/"):
+            raise BadInputError(
+                f"FILTER: {error}\nTopics follow --topic: plait sub --topic {shlex.quote(text)}"
+            ) from error
         raise BadInputError(
             f'FILTER: {error}\nA filter is one argument, so quote it: "price > 100"'
         ) from error
@@ -111,7 +120,7 @@ async def _subscribe(plan: Subscribing) -> int:
         subscription = await client.subscribe(plan.filter_text)
         await nursery.start(_end_by_signal, nursery.cancel_scope)
         if not plan.as_json:
-            click.echo(f"{client.name} subscribed to {plan.filter_text}", err=True)
+            click.echo(f"{client.name} subscribed to {printable(plan.filter_text)}", err=True)
         if plan.timeout_s is not None:
             nursery.cancel_scope.deadline = trio.current_time() + plan.timeout_s
         await printer.print_all(subscription)

@@ -1,9 +1,11 @@
 """`host:port`, as people write it."""
 
+from typing import Any
+
 import pytest
 
 from broker.errors import AddressError
-from broker.net.addresses import Address, parse_address, resolve
+from broker.net.addresses import Address, complete_address, parse_address, resolve
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,7 @@ def test_an_address_is_read_and_written_alike(text: str, address: Address) -> No
         ("localhost", "expected host:port"),
         (":5000", "expected host:port"),
         ("::1:5000", "expected brackets around an IPv6 host"),
+        ("tcp://b1:5000", "expected host:port without what is before ://"),
         ("localhost:", "expected a port from 0 to 65535, found ''"),
         ("localhost:http", "expected a port from 0 to 65535, found 'http'"),
         ("localhost:65536", "expected a port from 0 to 65535, found '65536'"),
@@ -38,6 +41,16 @@ def test_what_is_no_address_is_refused_with_what_was_expected(text: str, reason:
         parse_address(text)
 
     assert str(caught.value) == f"address {text!r}: {reason}"
+
+
+def test_what_is_no_text_is_no_address() -> None:
+    number: Any = 4000
+    with pytest.raises(AddressError, match="address 4000: found int, expected text like"):
+        complete_address(number)
+
+
+def test_a_port_alone_is_of_this_machine() -> None:
+    assert complete_address(":4000") == "127.0.0.1:4000"
 
 
 @pytest.mark.parametrize(

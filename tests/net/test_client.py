@@ -1,5 +1,6 @@
 """The client library, against real brokers on loopback."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from broker.errors import AddressError
 from broker.inputs import TimerFired
 from broker.limits import Limits
 from broker.net import (
@@ -23,6 +25,7 @@ from broker.net import (
 )
 from faulttol.guarantees import check_run
 from faulttol.history import HistoryWriter, Manifest, MemoryHistory, read_run, write_manifest
+from routing.errors import TrapWarning
 from tests.net.overlay import Overlay, Proxy, publisher_and_subscriber, take
 
 
@@ -628,3 +631,60 @@ async def test_a_client_that_crashes_takes_no_leave(overlay: Overlay) -> None:
         assert waiting.cancelled_caught
         alice.abandon()
     assert [record["kind"] for record in history.records] == ["subscribed"]
+
+
+# --- plain mistakes -----------------------------------------------------------------------------
+
+
+def test_asyncio_is_told_that_this_is_for_trio() -> None:
+    async def main() -> None:
+        async with connect("127.0.0.1:4000"):
+            raise AssertionError
+
+    with pytest.raises(RuntimeError, match=r"plait's client runs on trio: call it below trio\.run"):
+        asyncio.run(main())
+
+
+async def test_addresses_are_checked_before_anything_is_dialled() -> None:
+    number: Any = 4000
+    for addresses, words in (((), "no address"), ((number,), "found int"), (("x://y:1",), "://")):
+        with pytest.raises(AddressError, match=words):
+            async with connect(*addresses):
+                raise AssertionError
+
+
+async def test_what_is_no_content_or_filter_is_named_with_what_was_expected(
+    overlay: Overlay,
+) -> None:
+    wrong: Any = [1]
+    async with connect(await overlay.broker("b1")) as client:
+        await client.advertise("TRUE")
+        with pytest.raises(ContentError, match="content: found list, expected a mapping"):
+            await client.publish(wrong)
+        with pytest.raises(TypeError, match="filter: found list, expected text"):
+            await client.subscribe(wrong)
+        with pytest.raises(TypeError, match="topic: found list, expected text"):
+            await client.subscribe(topic=wrong)
+        with pytest.raises(TypeError, match="filter: found list, expected text"):
+            await client.advertise(wrong)
+
+
+async def test_a_message_quotes_no_megabytes(overlay: Overlay) -> None:
+    async with connect(await overlay.broker("b1")) as client:
+        await client.advertise("x > 1")
+        with pytest.raises(NotAdvertisedError, match="lies outside") as caught:
+            await client.publish({"text": "a" * 10_000})
+
+    assert len(str(caught.value)) < 400
+
+
+async def test_a_filter_that_is_hardly_meant_is_warned_about_where_it_is_written(
+    overlay: Overlay,
+) -> None:
+    async with connect(await overlay.broker("b1")) as client:
+        with pytest.warns(TrapWarning, match="a text stands in single quotes") as caught:
+            await client.subscribe("symbol = IBM")
+        with pytest.warns(TrapWarning, match="stands for itself"):
+            await client.subscribe(topic="/a/#")
+
+    assert [warning.filename for warning in caught] == [__file__]

@@ -18,6 +18,7 @@ from broker.net import memory
 from broker.net.memory import Keeper, Memory, recall
 from faulttol.neighbourhood import TopologyLink
 from routing.ids import NodeId
+from tests.patience import PATIENCE_S
 
 LINK = TopologyLink(
     child=NodeId("b2"),
@@ -158,7 +159,7 @@ class Told:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110 - by a thread
             await trio.sleep(0.001)
 

@@ -95,6 +95,7 @@ def test_json_has_the_same(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_judged(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
     write(tmp_path / "runs" / "one", is_broken=True)
     write(tmp_path / "runs" / "two")
     (tmp_path / "runs" / "two" / "manifest.json").unlink()

@@ -99,3 +99,15 @@ def test_figures_of_a_run_are_there(tmp_path: Path) -> None:
     assert "1 crashed, 1 frozen, 1 unfrozen" in page.words.replace("1 suspected, ", "")
     assert "every guarantee held" in page.words
     assert "too many failures" in page.words
+
+
+def test_runs_are_named_within_the_folder_that_they_share(tmp_path: Path) -> None:
+    for name, case in EXCUSED[:2]:
+        (tmp_path / "deep" / name).mkdir(parents=True, exist_ok=True)
+        write(tmp_path / "deep" / name / case.name, case.history(True))
+
+    page = page_of(*sorted(tmp_path.glob("deep/*/*")))
+    cells = [attributes for tag, attributes in page.elements if tag == "td"]
+
+    assert page.words.count(f"{tmp_path}/") == 1
+    assert {"class": "number"} in cells

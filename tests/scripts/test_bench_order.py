@@ -312,6 +312,19 @@ def test_a_chart_shows_all_lines_by_name_and_keeps_names_apart() -> None:
     assert len(list(svg.iter("{http://www.w3.org/2000/svg}circle"))) == 4
 
 
+def test_a_long_title_takes_several_lines_and_loses_nothing() -> None:
+    title = "How long publications take that meet others, by the number of topics they all share"
+    chart = Chart(title=title, x="x", y="y", lines=[Line("a", [(1, 2)])])
+    svg = ElementTree.fromstring(chart.to_svg())
+    texts = [*svg.iter("{http://www.w3.org/2000/svg}text")]
+    shown = [text for text in texts if text.get("class") == "title"]
+    (y_label,) = (text for text in texts if text.text == "y")
+
+    assert " ".join(str(text.text) for text in shown) == title
+    assert len(shown) == 2
+    assert float(shown[-1].attrib["y"]) < float(y_label.attrib["y"])
+
+
 # --- over TCP -----------------------------------------------------------------------------------
 
 

@@ -43,6 +43,20 @@ def test_the_samples_that_come_with_plait_are_fine() -> None:
     assert (result.exit_code, result.output[:6]) == (0, "fine: ")
 
 
+def test_what_matches_nothing_is_warned_about() -> None:
+    result = check(
+        CONFIGURATION,
+        "Subscriber alice Subscribe /a*\nSubscriber alice Subscribe WHERE symbol = IBM\n"
+        "Subscriber alice Subscribe /a/#\n",
+    )
+
+    assert result.exit_code == 0
+    assert result.output.count("x.script:1:") == 1
+    assert "in '/a*' the * stands for itself" in result.output
+    assert "warning: x.script:3:1: topic '/a/#': the # stands for itself" in result.output
+    assert "warning: x.script:2:1: symbol = IBM compares two attributes" in result.output
+
+
 def test_all_problems_are_reported_with_file_line_and_column() -> None:
     result = check(
         CONFIGURATION + "Ordering FIVO\n", "Subscriber alcie Subscribe /a\nPublish everything\n"

@@ -150,6 +150,40 @@ def test_json_output_is_one_object_a_line(broker: RunningBroker, tmp_path: Path)
         assert errors == ""
 
 
+def test_nothing_that_is_published_moves_the_cursor(broker: RunningBroker) -> None:
+    with subscribing("--broker", broker.address, "x <> '\x1b'", "--count", 1) as subscriber:
+        content = json.dumps({"x": "\x1b[31mred\n", "\r": "fine", "y": "grün"})
+        plait("pub", "--broker", broker.address, "--name", "p", "--content", content)
+        output, _ = subscriber.communicate(timeout=PATIENCE_S)
+
+    assert output == 'p#1 x="\\u001b[31mred\\n" "\\r"=fine y=grün\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["symbol = IBM"], "symbol = IBM compares two attributes"),
+        (["--topic", "news.*"], "topic 'news.*': the * stands for itself; did you mean 'news/*'"),
+    ],
+)
+def test_what_matches_nothing_is_warned_about(
+    broker: RunningBroker, arguments: list[str], words: str
+) -> None:
+    result = plait("sub", "--broker", broker.address, "--timeout", 0, *arguments)
+
+    assert result.returncode == 0
+    assert result.stderr.startswith("warning: ")
+    assert words in result.stderr
+    assert "TrapWarning" not in result.stderr
+
+
+def test_a_topic_in_the_place_of_a_filter_is_told_where_it_belongs() -> None:
+    result = plait("sub", "--broker", ":1", "/news/*")
+
+    assert result.returncode == 2
+    assert result.stderr.endswith("plait sub --topic '/news/*'\n")
+
+
 def test_ctrl_c_is_how_a_subscription_ends(broker: RunningBroker) -> None:
     with subscribing("--broker", broker.address, "TRUE") as subscriber:
         subscriber.send_signal(signal.SIGINT)
@@ -236,9 +270,10 @@ def test_status_walks_the_overlay(broker: RunningBroker) -> None:
         other.communicate(timeout=PATIENCE_S)
 
     assert [line.split()[:3] for line in table.stdout.splitlines()] == [
-        ["broker", "role", "state"],
-        ["b2", "active", "operational"],
-        ["b1", "active", "operational"],
+        ["2", "brokers,", "all"],
+        ["broker", "address", "parent"],
+        ["b1", broker.address, "-"],
+        ["b2", address, "b1"],
     ]
     assert [report["node"] for report in reports] == ["b2", "b1"]
 

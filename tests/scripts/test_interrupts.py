@@ -112,6 +112,15 @@ def test_in_the_middle_of_a_sweep(moment: float, open_terminal: Open) -> None:
     end_by_ctrl_c(sweep)
 
 
+def test_progress_has_a_rate_and_says_how_long_it_takes(open_terminal: Open) -> None:
+    sweep = open_terminal("simulate", "--seeds", "0:1000000", "--jobs", 2)
+    sweep.sees(" of 1,000,000 runs, 0 failed, ")
+    sweep.sees(" a second, ")
+    sweep.sees(" left")
+
+    end_by_ctrl_c(sweep)
+
+
 @pytest.mark.parametrize("seconds", [0.2, 2])
 def test_in_the_middle_of_a_measurement(seconds: float, open_terminal: Open) -> None:
     bench = open_terminal("bench", "match", "--subscriptions", 10_000_000)

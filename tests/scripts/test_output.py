@@ -1,6 +1,7 @@
 """What is printed for people: tables, verdicts, what happens while it happens."""
 
 import attrs
+import click
 import pytest
 
 from faulttol.guarantees import Excuse, Report, Violation
@@ -15,7 +16,7 @@ from scripts.happenings import (
 )
 from scripts.narration import LINES_PER_SECOND, Narrator, Progress
 from scripts.status_reports import ClientReport, Unreachable
-from scripts.tables import print_table
+from scripts.tables import natural, print_table
 from scripts.verdict import VIOLATIONS_SHOWN, print_verdict, raise_if_violated
 from topologies.script import Recover
 
@@ -36,15 +37,45 @@ def test_a_table_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "broker  clients\n"
 
 
-def test_a_table_on_a_narrow_terminal_keeps_its_words(
+def on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.tables.is_terminal", lambda _: True)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def test_a_table_on_a_narrow_terminal_is_continued_below(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "20")
-    print_table(["broker", "address"], [["[b]frankfurt", "127.0.0.1:40000"]])
+    on_a_terminal(24, monkeypatch)
+    rows = [["[b]frankfurt", 10, "127.0.0.1", 7]]
+    print_table(["broker", "clients", "address", "subs"], rows, named_by=1)
 
-    assert "[b]frankfurt" in (output := capsys.readouterr().out)
-    assert "127.0.0.1:40000" in output
+    assert click.unstyle(capsys.readouterr().out) == (
+        "broker        clients\n"
+        "[b]frankfurt       10\n"
+        "\n"
+        "broker        address\n"
+        "[b]frankfurt  127.0.0.1\n"
+        "\n"
+        "broker        subs\n"
+        "[b]frankfurt     7\n"
+    )  # fmt: skip
+
+
+def test_text_in_the_last_column_is_wrapped_within_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(36, monkeypatch)
+    print_table(["guarantee", "promise"], [["loss", "whoever asks in time is given all of it"]])
+
+    assert click.unstyle(capsys.readouterr().out) == (
+        "guarantee  promise\n"
+        "loss       whoever asks in time is\n"
+        "           given all of it\n"
+    )  # fmt: skip
+
+
+def test_names_with_numbers_are_sorted_by_them() -> None:
+    assert sorted(["b10", "b2", "b1", "a"], key=natural) == ["a", "b1", "b2", "b10"]
 
 
 def report_with(violations: int) -> Report:

@@ -38,13 +38,45 @@ def _held_at_b2(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_held_is_explained_below_the_table() -> None:
     result = CliRunner().invoke(cli, ["status", "--broker", ":4000"])
 
-    table, explained = result.output.splitlines()[:3], result.output.splitlines()[3:]
-    assert [line.split()[-2] for line in table] == ["held", "0", "3"]
+    summary, *table, _, _, _ = result.output.splitlines()
+    explained = result.output.splitlines()[4:]
+    assert summary == "2 brokers, all operational; 3 publications held"
+    assert [line.split()[-1] for line in table] == ["held", "0", "3"]
     assert explained == [
         "b2 holds p:1 until b1 has settled it, 0.0 ms so far",
         "b2 holds p:2 until b1 has settled it and behind p:1 (same publisher), 0.0 ms so far",
         "b2 holds 1 more",
     ]
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+def test_it_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch, term: str) -> None:
+    overlay = Conversation()
+    overlay.brokers("b1", b2="b1", b10="b1")
+    overlay.settle()
+    changes = {"address": "192.168.100.200:54321", "unstable": 1_000_000, "skipped_count": 10**6}
+    reports = [
+        {**overlay.broker("b10").status(), **changes, "state": "recovering"},
+        {**overlay.broker("b2").status(), **changes},
+        {**overlay.broker("b1").status(), **changes},
+        Unreachable("b3", "192.168.100.201:54321", NOBODY_LISTENS),
+    ]
+    monkeypatch.setattr(scripts.commands.status, "run_async", lambda *_: reports)
+    monkeypatch.setattr("scripts.tables.is_terminal", lambda _: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", term)
+
+    result = CliRunner().invoke(cli, ["status", "--broker", ":4000"])
+    summary, *table = result.stdout.splitlines()
+    first, second = table[: table.index("")], table[table.index("") + 1 :][:5]
+    assert summary == "4 brokers, 2 operational, 1 recovering, 1 unreachable; 0 publications held"
+    assert max(map(len, table)) <= 80
+    assert [line.split()[0] for line in first] == ["broker", "b1", "b2", "b3", "b10"]
+    assert [line.split()[0] for line in second] == ["broker", "b1", "b2", "b3", "b10"]
+    assert {*first[0].split(), *second[0].split()} == {
+        *("broker", "role", "state", "address", "parent", "children", "clients", "subs"),
+        *("unstable", "skipped"),
+    }
 
 
 def test_what_was_given_up_is_explained_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,15 +114,15 @@ def test_so_is_what_never_left_a_branch_that_is_cut_off(monkeypatch: pytest.Monk
     overlay.settle()
 
     first, *others = status_of(overlay, "b3", monkeypatch)
-    assert first.split()[2:4] == ["cut", "off"]
+    assert first.split()[1:3] == ["cut", "off"]
     assert others == ["b3 skipped ticker:1 for all beyond: b3: 2 brokers failed, δ is 1"]
 
 
 def status_of(overlay: Conversation, name: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `plait status` prints of one broker, without the heading."""
+    """What `plait status` prints of one broker, without the summary and the heading."""
     report = overlay.broker(name).status()
     monkeypatch.setattr(scripts.commands.status, "run_async", lambda *_: [report])
-    return CliRunner().invoke(cli, ["status", "--broker", ":4000"]).output.splitlines()[1:]
+    return CliRunner().invoke(cli, ["status", "--broker", ":4000"]).output.splitlines()[2:]
 
 
 def test_of_a_run_every_broker_has_a_site_and_a_role(
@@ -113,7 +145,8 @@ def test_of_a_run_every_broker_has_a_site_and_a_role(
     arguments = ["status", "--run", str(tmp_path)]
 
     lines = CliRunner().invoke(cli, arguments).output.splitlines()
-    assert [line.split()[:3] for line in lines[1:5]] == [
+    assert lines[0] == "4 brokers, 2 unreachable, 1 operational, 1 standby; 0 publications held"
+    assert [line.split()[:3] for line in lines[2:6]] == [
         ["here", "b1", "active"],
         ["here", "b2", "standby"],
         ["there", "b3", "dead"],
