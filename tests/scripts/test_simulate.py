@@ -128,6 +128,20 @@ def test_who_is_killed_leaves_no_workers_behind() -> None:
     assert alive == []
 
 
+@pytest.mark.parametrize("which", [["--seed", "3"], ["--seeds", "3:4"]])
+def test_the_folder_of_its_runs_is_made_but_none_on_the_way(
+    which: list[str], tmp_path: Path
+) -> None:
+    fine = run(*which, "--out", str(tmp_path / "new"))
+    mistyped = run(*which, "--out", str(tmp_path / "no" / "such"))
+
+    assert fine.exit_code == 0
+    assert (tmp_path / "new" / "pairwise-3" / "manifest.json").is_file()
+    assert mistyped.exit_code in (2, 3)
+    assert f"{tmp_path / 'no'}: there is no such folder" in mistyped.output
+    assert not (tmp_path / "no").exists()
+
+
 def test_several_processes_find_what_one_finds() -> None:
     plan = scripts.sweep.SweepPlan(
         ordering="fifo", delta=1, detection="fast", workload=Workload(), out=None
