@@ -53,7 +53,7 @@ def test_what_matches_nothing_is_warned_about() -> None:
     assert result.exit_code == 0
     assert result.output.count("x.script:1:") == 1
     assert "in '/a*' the * stands for itself" in result.output
-    assert "warning: x.script:3:1: topic '/a/#': the # stands for itself" in result.output
+    assert "topic '/a/#': the # stands for itself" in result.output
     assert "warning: x.script:2:1: symbol = IBM compares two attributes" in result.output
 
 
