@@ -88,9 +88,10 @@ def sample_of(output: Sequence[str], older: Sequence[str]) -> list[str]:
             kind = re.compile(".*".join(f"({part})" for part in kept))
             while (match := kind.fullmatch(rest.pop(0))) is None:
                 pass
-            measured = iter(re.findall(DEPENDS_ON_THE_MACHINE, line))
+            measured = re.findall(DEPENDS_ON_THE_MACHINE, line)
             line = "...".join(match.groups())
-            line = re.sub(DEPENDS_ON_THE_MACHINE, lambda _: next(measured), line)
+            for number in measured:
+                line = re.sub(DEPENDS_ON_THE_MACHINE, number, line, count=1)
         sample.append(line)
     return sample
 
@@ -105,7 +106,8 @@ class Terminal:
         self._background: list[subprocess.Popen[str]] = []
         # What a person has done who followed the README: our commands are on the PATH.
         self._environment = os.environ | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 
     def type(self, command: str, expected: Sequence[str]) -> None:
