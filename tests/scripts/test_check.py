@@ -54,7 +54,7 @@ def test_what_matches_nothing_is_warned_about() -> None:
     assert result.output.count("x.script:1:") == 1
     assert "in '/a*' the * stands for itself" in result.output
     assert "topic '/a/#': the # stands for itself" in result.output
-    assert "warning: x.script:2:1: symbol = IBM compares two attributes" in result.output
+    assert "warning: x.script:2:12: symbol = IBM compares two attributes" in result.output
 
 
 def test_all_problems_are_reported_with_file_line_and_column() -> None:
