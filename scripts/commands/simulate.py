@@ -11,7 +11,6 @@ import attrs
 import click
 
 from broker.sim.workloads import Workload
-from faulttol.files import make_folder
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
 from scripts.options import NOT_SURVIVED, SeedRangeType, detection_option, examples, json_option
@@ -121,8 +120,6 @@ def command(
     plan = SweepPlan(
         ordering=ordering, delta=delta, detection=detection, workload=workload, out=out
     )
-    if out is not None:
-        make_folder(out)
     if seed is not None:
         _run_one(seed, plan, is_traced=trace, as_json=as_json)
     else:

@@ -6,6 +6,7 @@ import trio
 from broker.errors import ClosedError
 from broker.net import connect
 from tests.net.overlay import Overlay
+from tests.patience import PATIENCE_S
 
 
 async def three_brokers(overlay: Overlay) -> tuple[str, str, str]:
@@ -50,7 +51,7 @@ async def test_a_process_that_has_died_is_followed_at_once(overlay: Overlay) -> 
             async with connect(b3, name="feed", incarnation=1001):
                 raise DoneError
 
-    with trio.fail_after(60), pytest.raises(DoneError):
+    with trio.fail_after(PATIENCE_S), pytest.raises(DoneError):
         await dies_and_is_followed()
 
 
