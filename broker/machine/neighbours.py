@@ -119,6 +119,8 @@ class _Neighbour:
     """The progress it was told last."""
     told_log: int = 0
     """Up to which step it knows this broker's log."""
+    counted: tuple[int, ...] = ()
+    """How far all that is counted had come when it was last looked at."""
     is_urgent: bool = False
     """Somebody waits for the progress that is to be told."""
     routes: dict[bytes, "Route"] = attrs.field(factory=dict)
@@ -221,6 +223,8 @@ class Arrival(Unstable[Publish]):
     """Among those that came from its source, if that waits for it: 1, 2, 3 ..."""
     settled_in: int = attrs.field(init=False, default=0)
     """The step in which it was settled; 0 if it has not been."""
+    is_over: bool = attrs.field(init=False, default=False)
+    """Whether it is known to be stable, whatever has been confirmed here."""
     has_waited: bool = attrs.field(init=False, default=False)
     """Whether it waits, or waited, until the parent has settled it."""
 

@@ -91,7 +91,7 @@ class Publications:
         self.awaiting: dict[int, Arrival] = {}
         """What waits for the parent, by its number in the stream up."""
         self._delayed: deque[Delayed] = deque()
-        self._of_the_gone: list[Arrival] = []
+        self.of_the_gone: list[Arrival] = []
         """What came from neighbours that are none any more, and was not stable then."""
         self._lazy: dict[NodeId, Neighbour] = {}
         """Neighbours to be told of progress, sooner or later."""
@@ -367,7 +367,7 @@ class Publications:
             for stream, count in ((sent, progress.received), (received, progress.sent)):
                 # What the parent knows to be stable, this broker may not have confirmed anew.
                 for arrival in stream.unconfirmed[: max(0, count - stream.confirmed_count)]:
-                    arrival.missing = 0
+                    arrival.missing, arrival.is_over = 0, True
                 stream.advance_confirmed()
                 for arrival in stream.stable_up_to(max(count, stream.stable_count)):
                     self._pass_on_stable(arrival)
@@ -427,14 +427,15 @@ class Publications:
         for stream in (gone.sent, gone.received):
             for arrival in stream.confirm_up_to(stream.count):
                 self._complete(arrival)
-        self._of_the_gone = [a for a in (*self._of_the_gone, *gone.received.keep()) if not a.stable]
+        self.of_the_gone = [a for a in (*self.of_the_gone, *gone.received.keep()) if not a.stable]
         self._lazy.pop(gone.hop, None)
         self._touched.pop(gone.hop, None)
 
     def note_stable(self, arrival: Arrival, neighbour: Neighbour) -> None:
         """After a rebuild: a neighbour knows that it is stable, and does not keep it any more."""
         if isinstance(neighbour, Below):
-            arrival.missing = 0  # nobody lacks it, and the parent, if it has it, will say so
+            # Nobody lacks it, and the parent, if it has it, will say so.
+            arrival.missing, arrival.is_over = 0, True
         elif not arrival.stable:
             arrival.stable = True
             self._pass_on_stable(arrival)
@@ -450,12 +451,13 @@ class Publications:
 
     def first_unstable_step(self) -> int | None:
         """The first step in which something arrived that is not stable yet."""
-        steps = [
-            arrival.step
-            for neighbour in self.neighbours.all()
-            for arrival in (*neighbour.received.confirmed[:1], *neighbour.received.unconfirmed[:1])
-        ]
-        steps += [arrival.step for arrival in self._of_the_gone if not arrival.stable]
+        streams = [neighbour.received for neighbour in self.neighbours.all()]
+        kept = [*(s.confirmed for s in streams), *(s.unconfirmed for s in streams)]
+        firsts = (
+            next((each.step for each in arrivals if not each.stable), None)
+            for arrivals in (*kept, self.of_the_gone)
+        )
+        steps = [step for step in firsts if step is not None]
         return min(steps, default=None)
 
     def describe_held(self) -> list[dict[str, Any]]:

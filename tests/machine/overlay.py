@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from broker.codec import encode_content
 from broker.limits import Limits
+from broker.machine.invariants import check_invariants
 from broker.machine.machine import Batch, Machine, Settings
 from broker.machine.neighbours import Control, Neighbour, Progress
 from broker.machine.rebuild import (
@@ -364,8 +365,8 @@ class World:
 
     def carry_out(self, machine: Machine, touched: list[Neighbour]) -> None:
         """Send what a step has for each neighbour."""
-        if self.snapshots is not None:
-            self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
+        self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
+        check_invariants(machine)
         for neighbour in touched:
             step, messages = since(neighbour, machine.steps.number - 1, machine.steps.number)
             self.transmit(machine.node, neighbour.node, step, messages)
@@ -394,6 +395,7 @@ class World:
                 assert neighbour is not None
                 machine.on_progress(neighbour, parcel[0])
                 self.tell(machine, machine.flush(float(self.time)))
+                check_invariants(machine)
             return
         assert len(parcel) == 3
         step, messages, _ = parcel
@@ -531,6 +533,7 @@ class World:
                 if self.host[neighbour.node] != host:
                     self.fresh[machine.node, neighbour.node, machine.steps.number] = self.delta
             self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
+            check_invariants(machine)
         for node in (*boundary, *new):
             for member in self.neighbours(node):
                 if member in new and node not in new:
@@ -586,14 +589,10 @@ class World:
     # --- everything that can happen -----------------------------------------------------------
 
     def vulnerable(self) -> int:
-        """How many failures are not over."""
-        return len(self.dead_with_brokers()) + len(
-            {
-                self.host[f[0]]
-                for f in self.fresh
-                if not self.is_dead(f[0]) and not self.is_dead(f[1])
-            }
-        )
+        """How many failures are not over: hosts that are down, and brokers just taken up."""
+        # Not all around have heard of those yet.
+        waiting = {sender for sender, _, _ in self.fresh if not self.is_dead(sender)}
+        return len(self.dead_with_brokers()) + len(waiting)
 
     def dead_with_brokers(self) -> set[NodeId]:
         return {self.host[b] for b in self.machines if self.is_dead(b)}
