@@ -244,7 +244,7 @@ def test_the_workload_does_what_it_is_meant_to_do() -> None:
     kinds: dict[str, int] = {}
     lines: list[str] = []
     for seed in A_FEW_SEEDS:
-        run = simulate(seed, is_traced=True)
+        run = simulate(seed, workload=Workload(absences=0.3), is_traced=True)
         lines.extend(run.trace)
         for record in run.records:
             kinds[record["kind"]] = kinds.get(record["kind"], 0) + 1
