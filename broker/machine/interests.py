@@ -276,6 +276,11 @@ class Interests:
         """To which neighbours it has been passed on."""
         return list(self._forwarded[subscription])
 
+    def note_forwarded(self, subscription: SubscriptionId, neighbour: Neighbour) -> None:
+        """A neighbour knows it from here, whatever drew it there."""
+        self._forwarded[subscription][neighbour.hop] = None
+        neighbour.told_of.setdefault(subscription, 0)
+
     def _forward(self, entry: Subscription, target: Neighbour, now: float) -> None:
         """Pass a subscription on to a neighbour from which matching publications may now come."""
         self._forwarded[entry.id][target.hop] = None

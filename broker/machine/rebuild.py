@@ -479,7 +479,7 @@ class _Rebuilding:
         else:
             _confirm(neighbour.sent, theirs.received.confirmed)
             _confirm(neighbour.received, theirs.sent.confirmed)
-        self._forget_what_is_unknown(machine, neighbour, theirs)
+        self._agree_on_tables(machine, neighbour, theirs)
 
     def _leave_out_what_is_stable(self, machine: Machine, neighbour: Neighbour) -> None:
         """What the neighbour had taken before its log begins is stable, and it does not have it."""
@@ -565,32 +565,30 @@ class _Rebuilding:
             stream.confirmed[:], stream.unconfirmed[:] = stream.unconfirmed[:], []
 
     @staticmethod
-    def _forget_what_is_unknown(machine: Machine, neighbour: Neighbour, theirs: Attachment) -> None:
-        """What a neighbour has been told by a client that has failed too, nobody else knows."""
+    def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment) -> None:
+        """What a neighbour was told by a client that has failed too is to be forgotten.
+
+        And what such a client's advertisement drew there, it knows.
+        """
         if is_client(neighbour):
             return
         interests, steps = machine.interests, machine.steps
-        next_step = steps.number
+        withdrawn = {
+            control.about.id for control in neighbour.controls if control.about is not None
+        }
+        last = steps.number
         steps.number += 1  # in the step that comes next
-        for advertisement in sorted(theirs.known_advertisements):
-            if advertisement not in interests.advertisements and not any(
-                isinstance(c.message, Unadvertise) and c.message.advertisement == advertisement
-                for c in neighbour.controls
-            ):
-                steps.send(
-                    neighbour,
-                    Unadvertise(operation=steps.new_operation(), advertisement=advertisement),
-                )
-        for subscription in sorted(theirs.known_subscriptions):
-            if subscription not in interests.subscriptions and not any(
-                isinstance(c.message, Unsubscribe) and c.message.subscription == subscription
-                for c in neighbour.controls
-            ):
-                steps.send(
-                    neighbour,
-                    Unsubscribe(operation=steps.new_operation(), subscription=subscription),
-                )
-        steps.number = next_step
+        for advertisement in sorted(theirs.known_advertisements - withdrawn):
+            if advertisement not in interests.advertisements:
+                operation = steps.new_operation()
+                steps.send(neighbour, Unadvertise(operation=operation, advertisement=advertisement))
+        for subscription in sorted(theirs.known_subscriptions - withdrawn):
+            if subscription in interests.subscriptions:
+                interests.note_forwarded(subscription, neighbour)
+            else:
+                operation = steps.new_operation()
+                steps.send(neighbour, Unsubscribe(operation=operation, subscription=subscription))
+        steps.number = last
 
     def _order_anew(self, machine: Machine) -> None:
         """Give what is held back to the ordering, in the order of its arrival."""

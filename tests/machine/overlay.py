@@ -308,6 +308,7 @@ class World:
 
     def neighbours(self, node: NodeId) -> list[NodeId]:
         found = [n for n, parent in self.parent.items() if parent == node]
+        found = [n for n in found if not (n in self.leaves and self.is_dead(n))]
         parent = self.parent[node]
         return found if parent is None else [parent, *found]
 
@@ -446,6 +447,29 @@ class World:
                 for _ in range(self.random.randint(0, len(queue))):
                     queue.pop()
 
+    def die(self, leaf: NodeId) -> None:
+        """A client fails; what it sent last may be lost."""
+        self.stats["clients that failed"] += 1
+        self.crash(leaf)
+        self.stats["crashes"] -= 1
+
+    def to_be_given_up(self) -> list[NodeId]:
+        """The clients that have failed, and whose brokers do not know it yet."""
+        return [
+            leaf
+            for leaf in self.leaves
+            if self.is_dead(leaf)
+            and not self.is_dead(self.leaves[leaf].broker)
+            and leaf in self.machines[self.leaves[leaf].broker].neighbours.below
+        ]
+
+    def give_up(self, leaf: NodeId) -> None:
+        """Its broker gives a client up."""
+        machine = self.machines[self.leaves[leaf].broker]
+        neighbour = machine.neighbours.below[leaf]
+        self.links[leaf, machine.node].clear()
+        self.carry_out(machine, machine.decide(Taken.GONE, neighbour, "silent", 0.0))
+
     def region_of(self, broker: NodeId) -> frozenset[NodeId]:
         region = [broker]
         for member in region:
@@ -477,6 +501,10 @@ class World:
         for old in [r for r in self.attached[node] if r < region]:
             del self.attached[node][old]
         self.attached[node][region] = attachment
+        self.rebuild_what_is_ready()
+
+    def rebuild_what_is_ready(self) -> None:
+        """Rebuild every region around which all have said what they have."""
         for each in self.regions():
             boundary = {n for m in each for n in self.neighbours(m)} - each
             if all(each in self.attached[n] for n in boundary):
@@ -524,6 +552,9 @@ class World:
                     log = self.log_at(self.host[n], broker)
                     part = log.since(0)
                     self.library[host].setdefault(broker, StepLog()).learn(part)
+        for leaf in self.leaves.values():  # whoever failed with its broker is not known there now
+            if leaf.broker in new and self.is_dead(leaf.node):
+                self.links[leaf.node, leaf.broker].clear()
         self.told = {}
         # What these asked and nobody answered they ask again, and so do those around them.
         for machine in new.values():
@@ -597,7 +628,7 @@ class World:
     def dead_with_brokers(self) -> set[NodeId]:
         return {self.host[b] for b in self.machines if self.is_dead(b)}
 
-    def run(self, todo: list[tuple[Any, ...]], crashes: int) -> None:
+    def run(self, todo: list[tuple[Any, ...]], crashes: int, deaths: int = 0) -> None:
         """Let everything happen, in random order."""
         for _ in range(60_000):
             self.time += 1
@@ -624,6 +655,15 @@ class World:
             ]
             if flushing:
                 actions += [("flush", flushing)]
+            lost = self.to_be_given_up()
+            if lost:
+                actions += [("give up", lost)]
+            alive = [leaf for leaf in self.leaves if not self.is_dead(leaf)]
+            if deaths and alive and self.random.random() < 0.02:
+                deaths -= 1
+                self.die(self.random.choice(alive))
+                self.rebuild_what_is_ready()
+                continue
             may_crash = crashes and self.vulnerable() < self.delta and len(living) > 1
             if may_crash and (not actions or self.random.random() < 0.04):
                 actions = [("crash", living)]
@@ -637,6 +677,8 @@ class World:
             elif what == "crash":
                 crashes -= 1
                 self.crash(self.random.choice(among))
+            elif what == "give up":
+                self.give_up(self.random.choice(among))
             elif what == "flush":
                 machine = self.machines[self.random.choice(sorted(among))]
                 self.tell(machine, machine.tell_all())
@@ -646,6 +688,8 @@ class World:
 
     def do(self, what: tuple[Any, ...]) -> None:
         leaf = self.leaves[what[1]]
+        if self.is_dead(leaf.node):
+            return
         match what[0]:
             case "subscribe":
                 leaf.subscribe(what[2])
@@ -669,6 +713,7 @@ class World:
     def troubles(self) -> list[str]:
         """Everything that should not be."""
         found = [*self.differences]
+        dead = {leaf for leaf in self.leaves if self.is_dead(leaf)}
         for leaf in self.leaves.values():
             got = [key for key, _ in leaf.delivered]
             if len(set(got)) != len(got):
@@ -683,6 +728,8 @@ class World:
                 for key, (time, value, _) in self.published.items()
                 for node, text, since_, until in self.asked.values()
                 if node == leaf.node
+                and node not in dead
+                and key[0] not in dead
                 and since_ is not None
                 and since_ < time
                 and until is None
@@ -701,9 +748,15 @@ class World:
                 found.append(f"{machine.node} keeps {sorted(set(unstable))}")
             if len(machine.requests):
                 found.append(f"{machine.node} waits for {machine.requests.waiting()}")
+            tables = (machine.interests.advertisements, machine.interests.subscriptions)
+            left = [entry.id for table in tables for entry in table if entry.client in dead]
+            if left:
+                found.append(f"{machine.node} knows {left}, which nobody has")
             if machine.publications.ordering.held:
                 found.append(f"{machine.node} holds something")
         for leaf in self.leaves.values():
+            if leaf.node in dead:
+                continue
             if leaf.waiting:
                 found.append(f"{leaf.node} has no answer to {list(leaf.waiting)}")
             if leaf.sent.kept:
@@ -770,13 +823,42 @@ def snapshot(machine: Machine) -> dict[str, Any]:
     }
 
 
+def without(state: dict[str, Any], dead: set[NodeId]) -> dict[str, Any]:
+    """The state without what has to do with clients that have failed."""
+    return state | {
+        "taken": {n: t for n, t in state["taken"].items() if n not in dead},
+        "advertisements": {n: e for n, e in state["advertisements"].items() if e[0] not in dead},
+        # Where their advertisements drew a subscription, nobody will publish.
+        "subscriptions": {
+            n: e[: 4 if dead else 5] for n, e in state["subscriptions"].items() if e[0] not in dead
+        },
+        "arrivals": {
+            name: (tuple(n for n in arrival[0] if n not in dead), *arrival[1:])
+            for name, arrival in state["arrivals"].items()
+            if name[1][0] not in dead
+        },
+        "held": [key for key in state["held"] if key[0] not in dead],
+    }
+
+
 def compare(lost: dict[str, Any], found: dict[str, Any], world: World) -> list[str]:
-    """In what a rebuilt broker is not the one that was lost, stable things apart."""
+    """In what a rebuilt broker is not the one that was lost, stable things apart.
+
+    Clients that failed with it are not brought back, nor what came from them.
+    """
+    dead = {leaf for leaf in world.leaves if world.is_dead(leaf)}
+    lost = without(lost, dead)
+    found = without(found, dead)
     node = lost["node"]
     differences = []
     for neighbour, taken in lost["taken"].items():
         if found["taken"][neighbour] < taken:
             differences.append(f"{node} taken of {neighbour}: {lost} became {found}")
+    if dead:  # what only their advertisements had drawn there, nobody needs any more
+        drawn = [n for n in lost["subscriptions"] if n not in found["subscriptions"]]
+        lost["subscriptions"] = {
+            n: e for n, e in lost["subscriptions"].items() if n not in drawn or e[1] == e[0]
+        }
     for what in ("advertisements", "subscriptions"):
         if lost[what] != found[what]:
             differences.append(f"{node} {what}: {lost[what]} became {found[what]}")
@@ -790,7 +872,9 @@ def compare(lost: dict[str, Any], found: dict[str, Any], world: World) -> list[s
     return differences
 
 
-def random_world(seed: int, *, delta: int, crashes: int, ordering: str = "pairwise") -> World:
+def random_world(
+    seed: int, *, delta: int, crashes: int, ordering: str = "pairwise", deaths: int = 0
+) -> World:
     """A random overlay, and what becomes of it."""
     world = World(
         seed,
@@ -824,25 +908,28 @@ def random_world(seed: int, *, delta: int, crashes: int, ordering: str = "pairwi
         else:
             todo.append(("unadvertise", leaf))
     try:
-        world.run(todo, crashes)
+        world.run(todo, crashes, deaths)
     except StopIteration:
         world.stats["nobody left"] += 1
     return world
 
 
 def main() -> None:
-    """Run many: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING]`."""
+    """Run many: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING [CLIENTS]]`."""
     import sys
     import traceback
 
     low, high, delta, crashes = map(int, sys.argv[1:5])
     ordering = sys.argv[5] if len(sys.argv) > 5 else "pairwise"
+    deaths = int(sys.argv[6]) if len(sys.argv) > 6 else 0
     stats: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     shown = 0
     for seed in range(low, high):
         try:
-            world = random_world(seed, delta=delta, crashes=crashes, ordering=ordering)
+            world = random_world(
+                seed, delta=delta, crashes=crashes, ordering=ordering, deaths=deaths
+            )
         except (AssertionError, TooManyFailedError, KeyError, Exception) as error:
             kinds[f"{type(error).__name__} {str(error)[:60]}"] += 1
             if shown < 3:

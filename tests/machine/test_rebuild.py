@@ -20,8 +20,10 @@ from routing.ids import NodeId
 from tests.machine.overlay import random_world
 
 
-def troubles_of(seed: int, *, delta: int, crashes: int, ordering: str = "pairwise") -> list[str]:
-    world = random_world(seed, delta=delta, crashes=crashes, ordering=ordering)
+def troubles_of(
+    seed: int, *, delta: int, crashes: int, ordering: str = "pairwise", deaths: int = 0
+) -> list[str]:
+    world = random_world(seed, delta=delta, crashes=crashes, ordering=ordering, deaths=deaths)
     return [] if world.stats["nobody left"] else world.troubles()
 
 
@@ -40,6 +42,11 @@ def test_brokers_that_crash_one_after_another_are_rebuilt_as_they_were(ordering:
 def test_two_brokers_at_a_time_are_rebuilt_as_they_were() -> None:
     for seed in range(60):
         assert troubles_of(seed, delta=2, crashes=5) == []
+
+
+def test_clients_that_fail_are_forgotten_with_what_they_asked_for() -> None:
+    for seed in range(60):
+        assert troubles_of(seed, delta=1, crashes=4, deaths=2) == []
 
 
 def _nothing_is_installed_late(monkeypatch: pytest.MonkeyPatch) -> None:
