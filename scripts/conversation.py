@@ -111,15 +111,19 @@ async def converse(master: PuppetMaster, scenario: Scenario, console: Console) -
 
 
 async def _read_line(console: Console, signals: AsyncIterator[int]) -> str | None:
-    """Return the next line; `None` if there are no more, or a signal came first."""
+    """Return the next line; `None` if there are no more, or a signal came first.
+
+    A signal that comes when the line is there already, and nothing has been done about it, gives it
+    up, as Ctrl-C within it would have.
+    """
     line = None
 
     async def read() -> None:
         nonlocal line
         line = await console.read_line()
 
-    await _comes_to_its_end(read, unless=signals)
-    return line
+    is_done = await _comes_to_its_end(read, unless=signals)
+    return line if is_done or line is None else f"{line}{CTRL_C}"
 
 
 async def _comes_to_its_end(

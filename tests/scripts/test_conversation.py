@@ -1,8 +1,12 @@
 """What the prompt of `plait up` completes."""
 
-import pytest
+import signal
 
-from scripts.conversation import completions
+import pytest
+import trio
+
+from scripts.console import CTRL_C, Console
+from scripts.conversation import _read_line, completions
 from topologies.overlay import Overlay, Site
 
 OVERLAY = Overlay(
@@ -30,3 +34,18 @@ def test_a_word_is_completed_by_what_makes_sense_there(
     before: str, beginning: str, words: list[str]
 ) -> None:
     assert completions(OVERLAY, before.split(), beginning) == words
+
+
+async def test_ctrl_c_is_not_lost_between_a_line_and_what_it_asks_for() -> None:
+    class JustTyped(Console):
+        async def read_line(self) -> str | None:
+            signal.raise_signal(signal.SIGINT)
+            with trio.CancelScope(shield=True):  # the line is there before anybody is cancelled
+                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()
+            return "Wait 3600000"
+
+    with trio.open_signal_receiver(signal.SIGINT) as signals:
+        line = await _read_line(JustTyped(), signals)
+
+    assert line == f"Wait 3600000{CTRL_C}"
