@@ -444,7 +444,7 @@ class Publications:
         """After a rebuild: what every neighbour has confirmed, or does not keep any more."""
         for neighbour in self.neighbours.all():
             for arrival in neighbour.received.keep():
-                if not (arrival.missing or arrival.stable):
+                if arrival.is_over or not arrival.missing:
                     self._complete(arrival)
             if isinstance(neighbour, Below):
                 self._touched[neighbour.node] = neighbour
