@@ -123,17 +123,25 @@ async def test_a_client_comes_back_at_another_address(
         assert await take(subscription, 2) == [1, 2]
 
 
-async def test_a_broker_that_stops_finishes_what_it_accepted(overlay: Overlay) -> None:
-    await overlay.broker("b1")
-    await overlay.broker("b2", join="b1")
+async def test_a_broker_that_stops_finishes_what_it_accepted(
+    overlay: Overlay, nursery: trio.Nursery
+) -> None:
+    address = await overlay.broker("b1", limits=PATIENT)
+    proxy = await Proxy.start(nursery, address)
+    await overlay.broker("b2", join=proxy.address, limits=PATIENT)
     async with AsyncExitStack() as stack:
         alice = await stack.enter_async_context(
             connect(overlay.address("b2"), overlay.address("b1"))
         )
         bob = await stack.enter_async_context(connect(overlay.address("b1")))
         subscription = await publisher_and_subscriber(alice, bob)
+        proxy.hold()
         await alice.publish_many({"n": n} for n in range(500))
-        await overlay.stop("b2")
+        await overlay.until("b2", "plait_publications_received_total", lambda n: n == 500)
+        async with trio.open_nursery() as stopping:
+            stopping.start_soon(overlay.stop, "b2")
+            await trio.testing.wait_all_tasks_blocked()
+            proxy.release()
         await alice.flush()
 
         assert await take(subscription, 500) == list(range(1, 501))
