@@ -162,9 +162,11 @@ class Publications:
     def on_settled(self, source: Neighbour, number: int) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
         arrival = self.awaiting.pop(number, None)
-        if arrival is None or not isinstance(source, Above):
-            raise RemoteProtocolError(f"publication {number} is settled, which does not wait")
-        self.acknowledge(arrival)
+        if arrival is not None:
+            self.acknowledge(arrival)
+        elif not isinstance(source, Above) or number > source.sent.count:
+            raise RemoteProtocolError(f"publication {number} is settled, which was never sent up")
+        # Else it waited in a former life, and came from a client that failed with that.
 
     def acknowledge(self, arrival: Arrival) -> None:
         """The parent has settled it, and it need not wait for that any more."""
@@ -346,8 +348,9 @@ class Publications:
 
     def _pass_on_stable(self, arrival: Arrival) -> None:
         """The publication is stable: whoever below had to do with it is to hear of it."""
-        self.unstable -= 1
-        self.counters.stable += 1
+        if arrival.step:  # or it only stands for what was stable before this life
+            self.unstable -= 1
+            self.counters.stable += 1
         self._touched_routes[arrival.route] = None
         source = arrival.source
         if isinstance(source, Below):

@@ -28,6 +28,7 @@ from broker.machine.neighbours import (
 )
 from broker.messages import (
     Flag,
+    Message,
     NodeKind,
     Publish,
     Settled,
@@ -441,8 +442,11 @@ class _Rebuilding:
                     machine.take_one(source, item.message, self._now)
         elif entry.kind is Taken.GONE and isinstance(source, Below):
             machine.remove(source, self._now)
+        withdrawn = {_withdrawn_by(item.message) for item in items if isinstance(item, Control)}
         for name in entry.installed:
             install = self._late[machine.node].pop(name, None)
+            if name in withdrawn:
+                continue  # in the same step
             if install is not None and not machine.interests.knows(name):
                 steps.is_replayed = True
                 install()
@@ -609,6 +613,16 @@ def _waiting(parent: Above) -> dict[int, Arrival]:
     """What waits for the parent, by its number in the stream up."""
     numbered = enumerate(parent.sent.keep(), parent.sent.stable_count + 1)
     return {number: arrival for number, arrival in numbered if arrival.waits}
+
+
+def _withdrawn_by(message: Message) -> str | None:
+    """The name of what a message withdraws."""
+    match message:
+        case Unsubscribe(subscription=name):
+            return name
+        case Unadvertise(advertisement=name):
+            return name
+    return None
 
 
 def _hop_of(machine: Machine, source: NodeId) -> NodeId:
