@@ -26,6 +26,10 @@ UP: Final = NodeId("")
 """The direction of the parent; no node is called so."""
 
 
+MARKS_AT_ONCE: Final = 64
+"""So many are forgotten together."""
+
+
 class Marks:
     """At which step a stream of publications had come how far."""
 
@@ -46,15 +50,10 @@ class Marks:
         """In which step the publication of this number was exchanged, 1 being the first."""
         return self._steps[bisect_left(self._counts, number)]
 
-    def count_up_to(self, step: int) -> int:
-        """How far the stream had come after a step; 0 if that is long ago."""
-        place = bisect_left(self._steps, step + 1)
-        return self._counts[place - 1] if place else 0
-
     def forget(self, count: int) -> None:
         """What lies before `count` is stable."""
         place = bisect_left(self._counts, count + 1)
-        if place > 64:  # now and then, as it costs as much as there is
+        if place > MARKS_AT_ONCE:  # now and then, as it costs as much as there is
             del self._steps[:place], self._counts[:place]
 
 
@@ -117,8 +116,6 @@ class _Neighbour:
     """Up to which of the neighbour's steps everything is stable, as it has said."""
     told: tuple[int, int, int, int] = (0, 0, 0, 0)
     """The progress it was told last."""
-    told_log: int = 0
-    """Up to which step it knows this broker's log."""
     counted: tuple[int, ...] = ()
     """How far all that is counted had come when it was last looked at."""
     is_urgent: bool = False
@@ -305,7 +302,3 @@ class Neighbours:
     def children(self) -> list[Below]:
         """The brokers below."""
         return [n for n in self.below.values() if n.kind is NodeKind.BROKER]
-
-    def clients(self) -> list[Below]:
-        """The clients."""
-        return [n for n in self.below.values() if n.kind is NodeKind.CLIENT]

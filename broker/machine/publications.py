@@ -6,7 +6,6 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 
 from collections import deque
 from itertools import chain, takewhile
-from typing import Any
 
 import attrs
 
@@ -374,6 +373,7 @@ class Publications:
                 stream.advance_confirmed()
                 for arrival in stream.stable_up_to(max(count, stream.stable_count)):
                     self._pass_on_stable(arrival)
+            _forget_marks(source)
         else:
             assert isinstance(sent, StreamBelow)
             assert isinstance(received, StreamBelow)
@@ -399,6 +399,7 @@ class Publications:
             for node, below in self._touched.items():
                 below.sent.advance_stable()
                 below.received.advance_stable()
+                _forget_marks(below)
                 self._lazy[node] = below
             self._touched.clear()
         if self.flush_at is not None and now >= self.flush_at:
@@ -463,9 +464,11 @@ class Publications:
         steps = [step for step in firsts if step is not None]
         return min(steps, default=None)
 
-    def describe_held(self) -> list[dict[str, Any]]:
-        """What is held here."""
-        return [{"publisher": a.publisher, "number": a.publication.seq} for a in self.ordering.held]
+
+def _forget_marks(neighbour: Neighbour) -> None:
+    """Nobody asks any more when something was exchanged that is stable."""
+    neighbour.sent_marks.forget(neighbour.sent.stable_count)
+    neighbour.received_marks.forget(neighbour.received.stable_count)
 
 
 def _require_publishable(source: Below, publication: Publish, route: Route) -> None:
