@@ -115,7 +115,7 @@ WISHES_OF_ONE_FILTER = tuple(wish for wish in TWO_OF_THREE if len(wish) == 1)
     "wishes",
     [
         pytest.param(WISHES_OF_ONE_FILTER, id="one filter each"),
-        pytest.param(TWO_OF_THREE, id="two filters for some"),
+        pytest.param(TWO_OF_THREE, id="two filters for some", marks=pytest.mark.slow),
     ],
 )
 @DETECTION
