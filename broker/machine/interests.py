@@ -176,7 +176,7 @@ class Interests:
             advertisement=entry.id,
             client=entry.client,
             filter=entry.filter.sql,
-            path=self._path_onwards(entry),
+            path=self.path_onwards(entry),
         )
 
     # --- subscriptions ----------------------------------------------------------------------
@@ -295,7 +295,7 @@ class Interests:
             client=entry.client,
             filter=entry.filter.sql,
             ordered=entry.ordered,
-            path=self._path_onwards(entry),
+            path=self.path_onwards(entry),
         )
 
     def knows(self, name: str) -> bool:
@@ -376,7 +376,7 @@ class Interests:
             return None
         return parsed
 
-    def _path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
+    def path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node."""
         return (*entry.path, self._node)[-(self._delta + 1) :]
 

@@ -9,6 +9,7 @@ What is stable is forgotten by those who sent it, and is missing among the input
 decided again that depended on it: what was held, and when it was settled, is in the log.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -38,7 +39,7 @@ from broker.messages import (
 from broker.outbox import Outbox
 from faulttol.stability import StreamBelow
 from faulttol.steplog import Entry, Key, StepLog, Taken, longest
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.ids import AdvertisementId, NodeId, SubscriptionId
 from routing.orderings import ORDERINGS, Ordering
 from routing.tables import Advertisement, Subscription
 
@@ -181,6 +182,21 @@ class _Span:
     """Whether nobody has the message any more with which it was told."""
 
 
+class _Index:
+    """Where a log says what, so that nobody reads all of it for one question."""
+
+    def __init__(self, log: StepLog) -> None:
+        self.installed: dict[str, int] = {}
+        """The first step in which each was installed."""
+        self.taken: dict[NodeId, list[tuple[int, int]]] = {}
+        """Of each neighbour: with which step of its batches end, and the step that took them."""
+        for step, entry in enumerate(log.entries, log.base + 1):
+            for name in entry.installed:
+                self.installed.setdefault(name, step)
+            if entry.kind is Taken.BATCH:
+                self.taken.setdefault(entry.source, []).append((entry.upto, step))
+
+
 class _Rebuilding:
     """The work of `rebuild`, which takes as many steps as there are in the logs."""
 
@@ -200,9 +216,10 @@ class _Rebuilding:
         self._now = now
         self._orderings: dict[NodeId, _Again] = {}
         self._logs: dict[NodeId, StepLog] = {}
+        self._indexes: dict[NodeId, _Index] = {}
         self._late: dict[NodeId, dict[str, Callable[[], None]]] = {}
         """How to install what was told before the log begins, but was taken later."""
-        self._announced: dict[NodeId, list[Told[Advertisement]]] = {}
+        self._announced: dict[NodeId, dict[AdvertisementId, Told[Advertisement]]] = {}
         """What each broker knows of advertisements, and since when."""
         self._asked: dict[NodeId, set[SubscriptionId]] = {}
         self._settings = settings
@@ -215,7 +232,7 @@ class _Rebuilding:
             self._orderings[node] = again = _Again(ORDERINGS[settings.ordering])
             machine.publications.ordering = cast("Ordering[Arrival]", again)
             self.machines[node] = machine
-            self._late[node], self._announced[node], self._asked[node] = {}, [], set()
+            self._late[node], self._announced[node], self._asked[node] = {}, {}, set()
 
     def run(self) -> dict[NodeId, Machine]:
         """Take all steps again, then join the streams to those of the boundary."""
@@ -251,6 +268,7 @@ class _Rebuilding:
                 log.note_taken(neighbour.node, attachment.forgot)
             neighbour.taken = neighbour.taken_at_base = log.taken.get(neighbour.node, 0)
         self._logs[machine.node] = log
+        self._indexes[machine.node] = _Index(log)
         machine.steps.log = log.copy()
         machine.steps.log.entries.clear()
         machine.steps.number = log.base
@@ -273,7 +291,7 @@ class _Rebuilding:
         machine = self.machines[to]
         interests = machine.interests
         span = self._span(source, to, told)
-        if span is None or any(each.entry.id == told.entry.id for each in self._announced[to]):
+        if span is None or told.entry.id in self._announced[to]:
             return
         own = attrs.evolve(told.entry, hop=_hop_of(machine, source))
         if span.is_late:
@@ -284,7 +302,7 @@ class _Rebuilding:
             for neighbour in machine.neighbours.other_brokers(None):
                 if neighbour.node != source:
                     neighbour.told_of[own.id] = 0
-        self._announced[to].append(Told(own, span.told_in, span.withdrawn_in))
+        self._announced[to][own.id] = Told(own, span.told_in, span.withdrawn_in)
         onwards = Told(_onwards(machine, own), span.told_in, span.withdrawn_in)
         for neighbour in machine.neighbours.other_brokers(None):
             if neighbour.node != source and neighbour.node in self._region:
@@ -323,7 +341,7 @@ class _Rebuilding:
             return Told(onwards, span.told_in, span.withdrawn_in)
         drawing = [
             each
-            for each in self._announced[by]
+            for each in self._announced[by].values()
             if each.entry.hop == to.hop and each.entry.filter.overlaps(entry.filter)
         ]
         if not drawing:
@@ -356,19 +374,13 @@ class _Rebuilding:
 
     def _taken_in(self, node: NodeId, source: NodeId, step: int) -> int | None:
         """In which of its steps a broker took a step of a neighbour's; None if it did not."""
-        log = self._logs[node]
-        for own, entry in enumerate(log.entries, log.base + 1):
-            if entry.kind is Taken.BATCH and entry.source == source and entry.upto >= step:
-                return own
-        return None
+        taken = self._indexes[node].taken.get(source, ())
+        place = bisect_left(taken, (step, 0))
+        return taken[place][1] if place < len(taken) else None
 
     def _installed_in(self, node: NodeId, name: str) -> int:
         """The step of its log in which a broker took what was told before; 0 if it was earlier."""
-        log = self._logs[node]
-        for step, entry in enumerate(log.entries, log.base + 1):
-            if name in entry.installed:
-                return step
-        return 0
+        return self._indexes[node].installed.get(name, 0)
 
     # --- the steps --------------------------------------------------------------------------
 
@@ -437,7 +449,10 @@ class _Rebuilding:
                     if item.publication.flags & Flag.AWAITED:
                         self._number(source, item.number)
                 elif isinstance(item.message, Settled):
-                    self._settled(machine, item.key)
+                    # Which may be stable by now, and so not here.
+                    settled = ordering.held_now.get(item.key) if item.key else None
+                    if settled is not None:
+                        machine.publications.acknowledge(settled)
                 else:
                     machine.take_one(source, item.message, self._now)
         elif entry.kind is Taken.GONE and isinstance(source, Below):
@@ -462,13 +477,6 @@ class _Rebuilding:
         stream = source.received
         last = stream.unconfirmed[-1] if stream.unconfirmed else stream.confirmed[-1]
         last.number = number
-
-    @staticmethod
-    def _settled(machine: Machine, key: Key | None) -> None:
-        """The parent has settled this, which may be stable by now."""
-        for arrival in machine.publications.ordering.held:
-            if arrival.key == key:
-                machine.publications.acknowledge(arrival)
 
     # --- the streams ------------------------------------------------------------------------
 
@@ -605,7 +613,6 @@ class _Rebuilding:
         machine.publications.complete_what_lacks_nothing()
 
 
-_NONE: Final = OperationId("")
 _NEVER: Final = 1 << 62
 
 
@@ -730,5 +737,4 @@ def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Atta
 
 def _onwards(machine: Machine, entry: Entry_) -> Entry_:
     """An entry as the next broker is told of it."""
-    path = (*entry.path, machine.node)[-(machine.settings.delta + 1) :]
-    return attrs.evolve(entry, path=path)
+    return attrs.evolve(entry, path=machine.interests.path_onwards(entry))
