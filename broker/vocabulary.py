@@ -1,0 +1,251 @@
+"""What hosts and clients say to each other, on connections that are links of the tree.
+
+A connection joins two nodes that stand next to each other in the tree, at whichever hosts they are.
+It is greeted (`Hello`, `Welcome`) and then carries *batches*: what one node sends the other in one
+of its steps, operations and publications, closed by `EndOfStep`. A batch is taken whole, in one
+step, or has not happened. Between batches there is `Progress`, and what hosts tell each other:
+who plays which broker and who has failed (`Seating`), and what is asked when somebody is silent.
+"""
+
+import attrs
+
+from broker.messages import NO_PAST, NodeKind, Past
+from routing.ids import AdvertisementId, NodeId, SubscriptionId
+
+
+@attrs.frozen
+class Life:
+    """One incarnation of a host."""
+
+    host: NodeId
+    incarnation: int
+
+
+@attrs.frozen(kw_only=True)
+class Seat:
+    """Who plays a broker. Of two that are known, the one of the later term counts."""
+
+    broker: NodeId
+    parent: str
+    """The broker above it; empty for the root."""
+    term: int
+    host: NodeId
+    incarnation: int
+    """Of the host."""
+    is_vacant: bool = False
+    """Whether the host has given it up: that counts more than the same seat not given up."""
+    taker: str = ""
+    """The host that is to take up a seat that was given up; empty if any may."""
+
+    @property
+    def life(self) -> Life:
+        """The host, as it was when it took the broker up."""
+        return Life(self.host, self.incarnation)
+
+
+@attrs.frozen(kw_only=True)
+class HostPlace:
+    """Where a host listens. Of two that are known, the one of the later incarnation counts."""
+
+    host: NodeId
+    incarnation: int
+    address: str
+    site: str = ""
+    """The broker that it stands by for; empty if for none."""
+    rank: int = 0
+    """Among those that stand by for that broker: 1 is the first to take over."""
+
+
+@attrs.frozen(kw_only=True)
+class Hello:
+    """Whoever dials says who it is, whom it wants, and what it has of that."""
+
+    version: int
+    node: NodeId
+    kind: NodeKind
+    incarnation: int
+    """Of a client, or of the host."""
+    host: NodeId
+    """The process that speaks; a client is its own."""
+    address: str = ""
+    """Where that listens."""
+    to: str = ""
+    """The broker that is wanted; empty for whichever is there."""
+    term: int = 0
+    """In which the sender is played; 0 for a client, and for a broker that is to join."""
+    known_term: int = 0
+    """The term of the broker that is wanted, as it is known; 0 without any common past."""
+    taken: int = 0
+    """The last of its steps that was taken."""
+    past: Past = NO_PAST
+
+
+@attrs.frozen(kw_only=True)
+class Welcome:
+    """The broker that was wanted is played here."""
+
+    node: NodeId
+    term: int
+    host: NodeId
+    incarnation: int
+    """Of the host."""
+    ordering: str
+    policy: str
+    delta: int
+    detection: str
+    heartbeat_interval_ms: int
+    heartbeat_timeout_ms: int
+    resumed: bool
+    """Whether what both have of each other stands; else the sender knows nothing of the other."""
+    taken: int = 0
+    """The last step of the receiver that was taken: what came after is to be sent again."""
+    secret: str = ""
+    """To a client whose session begins: nobody goes on with it who does not know this."""
+
+
+@attrs.frozen(kw_only=True)
+class EndOfStep:
+    """What was sent since the last one is a batch: all that the sender sent in this step.
+
+    How logs lie in their bytes is `broker/log_codec.py`.
+    """
+
+    step: int
+    logs: bytes = b""
+    """In which order the sender, and others near it, took what they did."""
+
+
+@attrs.frozen(kw_only=True)
+class Progress:
+    """How far the sender's side has come with the two streams of publications on this link.
+
+    From below it counts what is confirmed, from above what is stable. It belongs to no step.
+    """
+
+    received: int
+    sent: int
+    forgotten: int
+    """The last step of the receiver of which the sender will never need anything again."""
+    base: int
+    """Up to which of the sender's steps everything is stable and confirmed."""
+    logs: bytes = b""
+    """What is stable depends on steps of which the receiver may not have heard yet."""
+
+
+@attrs.frozen(kw_only=True)
+class Seating:
+    """What the sender knows of who plays what, where, and who has failed; all of it only grows."""
+
+    seats: tuple[Seat, ...] = ()
+    hosts: tuple[HostPlace, ...] = ()
+    failed: tuple[Life, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class AttachRequest:
+    """The sender is taking up this broker: the receiver is to say what it has of it."""
+
+    broker: NodeId
+
+
+@attrs.frozen(kw_only=True)
+class ToldEntry:
+    """An advertisement or a subscription that the sender had told the broker that has failed."""
+
+    id: str
+    client: NodeId
+    filter: str
+    ordered: bool
+    path: tuple[NodeId, ...]
+    told_in: int
+    """The sender's step; 0 if that is long ago."""
+    withdrawn_in: int
+    """And that of the withdrawal; 0 if it stands."""
+
+
+@attrs.frozen(kw_only=True)
+class SentControl:
+    """Where a message that is no publication stood in a stream; the message itself follows."""
+
+    step: int
+    position: int
+    told_in: int
+    about: str
+    """What it withdraws; empty if nothing."""
+    publisher: str
+    """Of the publication of which it says that it is settled; empty if none."""
+    incarnation: int
+    seq: int
+
+
+@attrs.frozen(kw_only=True)
+class Attach:
+    """What the sender has of its link to a broker that has failed, as of when it heard it last.
+
+    After it come, as ordinary messages: the publications sent to it and not stable, those received
+    from it and not stable, and the `controls`; each list in the order of its stream.
+    """
+
+    node: NodeId
+    kind: NodeKind
+    incarnation: int
+    to: NodeId
+    term: int
+    """Of the broker that has failed, as the sender had it."""
+    taken: int
+    sent_stable: int
+    sent_confirmed: int
+    sent_steps: tuple[int, ...]
+    """In which step of the sender each was sent that follows."""
+    received_stable: int
+    received_confirmed: int
+    received_steps: tuple[int, ...]
+    """The same of what was received, in steps of the broker that has failed."""
+
+
+@attrs.frozen(kw_only=True)
+class AttachTables:
+    """The second part of `Attach`: what was told, and what is known of the logs."""
+
+    controls: tuple[SentControl, ...]
+    advertisements: tuple[ToldEntry, ...]
+    subscriptions: tuple[ToldEntry, ...]
+    withdrawn: tuple[ToldEntry, ...]
+    """What the controls withdraw."""
+    known_advertisements: tuple[AdvertisementId, ...]
+    known_subscriptions: tuple[SubscriptionId, ...]
+    forgot: int
+    base: int
+    logs: bytes
+
+
+@attrs.frozen(kw_only=True)
+class Probe:
+    """A host asks another one of which of these it has heard of late."""
+
+    lives: tuple[Life, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ProbeReply:
+    """The answer: it lives itself, and has heard of these."""
+
+    life: Life
+    heard: tuple[Life, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Announce:
+    """A host has taken something up: who is told keeps these logs, tells others, and confirms."""
+
+    number: int
+    reach: int
+    """How many hosts further it is to be told."""
+    logs: bytes
+
+
+@attrs.frozen(kw_only=True)
+class Announced:
+    """Everybody has heard that the receiver's announcement was to reach by the sender."""
+
+    number: int
