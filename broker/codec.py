@@ -6,7 +6,8 @@ What a field may hold is read off the declaration too, so that a new message nee
 
 A message whose lists are long travels in several frames: portions of its lists, each with number 0,
 the number of the message, which of its fields it is a part of, and the elements; then the message
-itself with what is left of them. Nobody but this module knows of portions.
+itself with what is left of them. Step logs, which are bytes to this module, are cut up likewise.
+Nobody but this module knows of portions.
 
 Bytes come from strangers. Whatever they are, decoding either returns messages that are what their
 declarations say or raises `RemoteProtocolError`; and it makes nothing that is much larger than the
@@ -26,6 +27,7 @@ import struct
 import types
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
 
 import attrs
@@ -33,7 +35,8 @@ from msgpack import OutOfData, Packer, Unpacker, unpackb
 
 from broker.errors import LocalProtocolError, RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
-from broker.messages import MESSAGE_TYPES, Message, Publish
+from broker.messages import Message, Publish
+from broker.vocabulary import MESSAGE_TYPES
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.limits import FILTER_TEXT_CHARACTERS_MAX
 from routing.values import Content, ContentError, Value, check_content
@@ -80,8 +83,8 @@ def encode(message: Message, limits: Limits = DEFAULT_LIMITS) -> bytes:
         frames = _frame((layout.number, *values))
         if layout.has_lists and len(frames) > limits.portion_bytes_max:
             frames = _in_portions(layout, values, limits)
-        if layout.is_of_counts:
-            _require_counts(layout, values, limits)
+        if layout.is_plain:
+            _require_plain(layout, values, limits)
         else:
             FrameDecoder(limits).feed(frames)
     except RemoteProtocolError as error:
@@ -113,9 +116,12 @@ def _encode_publication(message: Publish, limits: Limits) -> bytes:
     return frame
 
 
-def _require_counts(layout: "_Layout", values: Sequence[int], limits: Limits) -> None:
+def _require_plain(layout: "_Layout", values: Sequence[Any], limits: Limits) -> None:
     for field, value in zip(layout.fields, values, strict=True):
-        _require_count(value, field.where, limits)
+        if field.is_list:
+            _require_bytes(value, field.where, limits.logs_bytes_max)
+        else:
+            _require_count(value, field.where, limits)
 
 
 def _require_count(value: int, where: str, limits: Limits) -> None:
@@ -131,7 +137,7 @@ def _in_portions(layout: "_Layout", values: Sequence[Any], limits: Limits) -> by
     rest = list(values)
     for place, field in enumerate(layout.fields):
         if field.is_list:
-            rest[place] = ()
+            rest[place] = type(values[place])()
             frames += [
                 _frame((_PORTION_NUMBER, layout.number, place, portion))
                 for portion in _portions(values[place], limits.portion_bytes_max)
@@ -139,7 +145,10 @@ def _in_portions(layout: "_Layout", values: Sequence[Any], limits: Limits) -> by
     return b"".join((*frames, _frame((layout.number, *rest))))
 
 
-def _portions(elements: Sequence[Any], bytes_max: int) -> Iterator[list[Any]]:
+def _portions(elements: Sequence[Any], bytes_max: int) -> Iterator[Sequence[Any]]:
+    if isinstance(elements, bytes):
+        yield from (elements[at : at + bytes_max] for at in range(0, len(elements), bytes_max))
+        return
     portion: list[Any] = []
     size = 0
     for element in elements:
@@ -292,16 +301,21 @@ class FrameDecoder:
                 )
             field = layout.fields[place]
             elements = field.read(unpacker, field.where, limits)
-        self._portions.setdefault(number, {}).setdefault(field.name, []).extend(elements)
+        self._portions.setdefault(number, {}).setdefault(field.name, []).append(elements)
 
     def _with_portions(self, message: Message, number: int) -> Message:
         """Complete a message by the portions of its lists, which came before it."""
         first = self._portions.pop(number)
         if not self._portions:
             self._portions_bytes = 0
-        changes: dict[str, Any] = {
-            name: (*elements, *getattr(message, name)) for name, elements in first.items()
-        }
+        changes: dict[str, Any] = {}
+        for name, portions in first.items():
+            last = getattr(message, name)
+            if isinstance(last, bytes):
+                changes[name] = b"".join((*portions, last))
+                _require_bytes(changes[name], name, self._limits.logs_bytes_max)
+            else:
+                changes[name] = (*chain.from_iterable(portions), *last)
         whole: Message = attrs.evolve(message, **changes)
         return whole
 
@@ -409,15 +423,23 @@ def _read_body(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
     return _read_bytes(limits.body_bytes_max, unpacker, where, limits)
 
 
+def _read_logs(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
+    return _read_bytes(limits.logs_bytes_max, unpacker, where, limits)
+
+
 def _read_report(unpacker: Unpacker, where: str, limits: Limits) -> bytes:
     return _read_bytes(limits.report_bytes_max, unpacker, where, limits)
 
 
 def _read_bytes(bytes_max: int, unpacker: Unpacker, where: str, limits: Limits) -> bytes:
     value: bytes = _read_exactly(bytes, unpacker, where, limits)
+    _require_bytes(value, where, bytes_max)
+    return value
+
+
+def _require_bytes(value: bytes, where: str, bytes_max: int) -> None:
     if len(value) > bytes_max:
         raise RemoteProtocolError(f"{where} of {len(value)} bytes, at most {bytes_max} allowed")
-    return value
 
 
 def _read_text(chars_max: int, unpacker: Unpacker, where: str, limits: Limits) -> str:
@@ -493,6 +515,9 @@ _READERS_OF_NAMES: Final[dict[str, _Reader]] = {
     "content": _read_attributes,
     "body": _read_body,
     "report": _read_report,
+    "logs": _read_logs,
+    "id": _read_id,
+    "about": _read_id,
 }
 """Fields whose limit is not that of any other field of their type."""
 
@@ -527,8 +552,8 @@ class _Layout:
     type: type[Any]
     fields: tuple[_Field, ...]
     has_lists: bool
-    is_of_counts: bool
-    """Whether all of it is numbers."""
+    is_plain: bool
+    """Whether all of it is numbers and step logs, which needs no reading back."""
 
 
 def _layout_of(number: int, declaration: type[Any]) -> _Layout:
@@ -538,7 +563,7 @@ def _layout_of(number: int, declaration: type[Any]) -> _Layout:
         declaration,
         fields,
         has_lists=any(field.is_list for field in fields),
-        is_of_counts=all(field.read is _read_count for field in fields),
+        is_plain=all(field.read in (_read_count, _read_logs) for field in fields),
     )
 
 
@@ -549,7 +574,8 @@ def _fields_of(declaration: type[Any]) -> tuple[_Field, ...]:
             field.name,
             f"{declaration.__name__}.{field.name}",
             _reader_of(field.name, hints[field.name]),
-            is_list=get_origin(hints[field.name]) is tuple and field.name != "path",
+            is_list=field.name == "logs"
+            or (get_origin(hints[field.name]) is tuple and field.name != "path"),
         )
         for field in attrs.fields(declaration)
         if not isinstance(hints[field.name], types.UnionType)  # what a codec only remembers

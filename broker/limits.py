@@ -47,6 +47,9 @@ class Limits:
     """From here on the lists of a message travel in portions: some 20 ms of work each."""
     lists_bytes_max: int = 16 << 20
     """Of all portions of one message together: who speaks for 500,000 subscriptions fits."""
+    logs_bytes_max: int = 2 << 20
+    """Step logs in one message, in portions too: some 700,000 steps. In memory they are a hundred
+    times as large, and a log that has grown so long means that something is not made stable."""
     attributes_max: int = 64
     """Attributes of one publication: more is a document, which belongs in the body."""
     content_bytes_max: int = 16 << 10

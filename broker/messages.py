@@ -15,7 +15,7 @@ publications on that link, see `faulttol/stability.py`.
 """
 
 import enum
-from typing import Final
+from typing import TYPE_CHECKING, Final, Union
 
 import attrs
 
@@ -23,6 +23,9 @@ from broker.limits import REASON_CHARS_MAX
 from broker.ticks import translated
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+
+if TYPE_CHECKING:
+    from broker.vocabulary import HostMessage
 
 PROTOCOL_VERSION: Final = 1
 
@@ -665,7 +668,7 @@ Notice = Settled | Acknowledge | PlacesRequest | PlacesReply
 
 Operation = Join | Leave | Claim | Advertise | Unadvertise | Subscribe | Unsubscribe | Withdraw
 
-Message = (
+_Message = (
     Hello
     | Welcome
     | Goodbye
@@ -697,6 +700,8 @@ Message = (
     | Top
     | Known
 )
+# By its name, as the other vocabulary is made of parts of this one.
+Message = Union[_Message, "HostMessage"]
 
 # The number is the first element on the wire; numbers are never used again for something else.
 MESSAGE_TYPES: Final[dict[int, type[Message]]] = {

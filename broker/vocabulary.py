@@ -7,8 +7,11 @@ step, or has not happened. Between batches there is `Progress`, and what hosts t
 who plays which broker and who has failed (`Seating`), and what is asked when somebody is silent.
 """
 
+from typing import Final
+
 import attrs
 
+from broker import messages
 from broker.messages import NO_PAST, NodeKind, Past
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
 
@@ -249,3 +252,35 @@ class Announced:
     """Everybody has heard that the receiver's announcement was to reach by the sender."""
 
     number: int
+
+
+HostMessage = (
+    Hello
+    | Welcome
+    | EndOfStep
+    | Progress
+    | Seating
+    | AttachRequest
+    | Attach
+    | AttachTables
+    | Probe
+    | ProbeReply
+    | Announce
+    | Announced
+)
+
+MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES | {
+    40: Hello,
+    41: Welcome,
+    42: EndOfStep,
+    43: Progress,
+    44: Seating,
+    45: AttachRequest,
+    46: Attach,
+    47: AttachTables,
+    48: Probe,
+    49: ProbeReply,
+    50: Announce,
+    51: Announced,
+}
+"""Everything that is on the wire. Numbers are never used again for something else."""

@@ -5,7 +5,8 @@ import struct
 import attrs
 from msgpack import Packer
 
-from broker.messages import MESSAGE_TYPES, Message
+from broker.messages import Message
+from broker.vocabulary import MESSAGE_TYPES
 
 _pack = Packer(default=attrs.astuple).pack
 _NUMBERS = {declaration: number for number, declaration in MESSAGE_TYPES.items()}

@@ -15,7 +15,6 @@ from broker.codec import FrameDecoder, decode_content, encode, encode_content
 from broker.errors import LocalProtocolError, RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import (
-    MESSAGE_TYPES,
     Asked,
     Confirm,
     Goodbye,
@@ -36,6 +35,7 @@ from broker.messages import (
     Publish,
     Subscribe,
 )
+from broker.vocabulary import MESSAGE_TYPES, Announce, EndOfStep
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import ContentError
@@ -84,10 +84,12 @@ def strategy_of(hint: Any) -> st.SearchStrategy[Any]:
         return FIELDS[hint]
     if getattr(hint, "__supertype__", hint) is str:
         return texts
-    return st.sampled_from(hint)
+    if get_origin(hint) is tuple:
+        return st.lists(strategy_of(get_args(hint)[0]), max_size=5).map(tuple)
+    return messages_of(hint) if attrs.has(hint) else st.sampled_from(hint)
 
 
-def messages_of(declaration: type[Message]) -> st.SearchStrategy[Message]:
+def messages_of(declaration: type[Any]) -> st.SearchStrategy[Any]:
     fields = [field for field in attrs.fields(declaration) if field.name != "frame"]
     return st.builds(declaration, **{field.name: strategy_of(field.type) for field in fields})
 
@@ -308,7 +310,7 @@ def largest(hint: Any, name: str) -> Any:
     if (kind, name) == (str, "kind"):
         return "broker"
     if kind is str:
-        lengths = {"filter": 16_384, "reason": 1024, "but": 303}
+        lengths = {"filter": 16_384, "reason": 1024, "but": 303, "id": 303, "about": 303}
         is_address = "address" in name or name in ("top", "instead")
         length = 300 if is_address else 303 if name in IDS else lengths.get(name, 255)
         return "\U0001f600" * length
@@ -317,6 +319,7 @@ def largest(hint: Any, name: str) -> Any:
             "content": DEFAULT_LIMITS.content_bytes_max,
             "body": DEFAULT_LIMITS.body_bytes_max,
             "report": DEFAULT_LIMITS.report_bytes_max,
+            "logs": DEFAULT_LIMITS.portion_bytes_max,  # what is longer travels in portions
         }
         return bytes(sizes[name])
     return {int: DEFAULT_LIMITS.number_max, bool: True}.get(kind) or max(kind, key=len)
@@ -441,6 +444,21 @@ def test_lists_without_end_are_refused_by_both_sides() -> None:
         decoder.feed(frames)
     with pytest.raises(LocalProtocolError, match=reason):
         encode(LONG, limits)
+
+
+def test_long_logs_travel_in_portions_up_to_their_limit() -> None:
+    limits = attrs.evolve(DEFAULT_LIMITS, portion_bytes_max=200, logs_bytes_max=1000)
+    fits: list[Message] = [
+        EndOfStep(step=7, logs=bytes(range(250)) * 4),
+        Announce(number=1, reach=1, logs=b"a"),
+    ]
+    frames = b"".join(encode(message, limits) for message in fits)
+
+    assert frames.count(b"\x94\x00") == 5
+    assert FrameDecoder(limits).feed(frames) == fits
+    with pytest.raises(LocalProtocolError, match="logs of 1001 bytes, at most 1000 allowed"):
+        encode(EndOfStep(step=7, logs=bytes(1001)), limits)
+    assert "logs of 1001 bytes" in refusal_of(encode(EndOfStep(step=7, logs=bytes(1001))), limits)
 
 
 @pytest.mark.parametrize(
