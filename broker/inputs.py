@@ -24,6 +24,9 @@ class LinkFailed:
 
     dialled: str
     reason: str
+    is_refused: bool = False
+    """Whether the machine there said that nobody listens: so no process does, which is proof. All
+    else, such as no answer, is silence, and may be the network."""
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ once, as it does nearly every time, then costs one system call and no pass throu
 """
 
 import contextlib
+import errno
 import os
 import socket
 from typing import Final
@@ -32,6 +33,11 @@ LINGER_S: Final = 1.0
 
 class ConnectionLostError(BrokerError):
     """A connection is over, or could not be made; the text says why."""
+
+    def __init__(self, reason: str, *, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refused = is_refused
+        """Whether whoever was dialled has answered that nobody listens there."""
 
 
 @attrs.define
@@ -176,9 +182,13 @@ class Connection:
 
 
 async def dial(address: str, *, timeout_s: float) -> socket.socket:
-    """Connect to whichever endpoint of an address answers first, or raise `ConnectionLostError`."""
-    failure = f"no answer within {timeout_s:g} s"
-    with trio.move_on_after(timeout_s):
+    """Connect to whichever endpoint of an address answers first, or raise `ConnectionLostError`.
+
+    It was refused if every endpoint has refused it that this machine can dial.
+    """
+    failure = ""
+    are_refused: list[bool] = []
+    with trio.move_on_after(timeout_s) as patience:
         try:
             endpoints = await resolve(address)
         except AddressError as error:
@@ -192,12 +202,18 @@ async def dial(address: str, *, timeout_s: float) -> socket.socket:
             except OSError as error:  # who has answered may be gone again already
                 attempt.close()
                 failure = _in_words(error)
+                # A machine without IPv6 has never reached anybody there either.
+                if error.errno != errno.EADDRNOTAVAIL:
+                    are_refused.append(error.errno == errno.ECONNREFUSED)
                 continue
             if is_answered:
                 return attempt
             attempt.close()
             failure = "connection refused"
-    raise ConnectionLostError(failure)
+            are_refused.append(True)
+    if patience.cancelled_caught:
+        raise ConnectionLostError(f"no answer within {timeout_s:g} s")
+    raise ConnectionLostError(failure, is_refused=bool(are_refused) and all(are_refused))
 
 
 def _leads_to_itself(connected: socket.socket) -> bool:

@@ -400,7 +400,7 @@ class Driver:
         try:
             connected = await dial(address, timeout_s=self._limits.dial_timeout_s)
         except ConnectionLostError as lost:
-            self.step(LinkFailed(address, str(lost)))
+            self.step(LinkFailed(address, str(lost), is_refused=lost.is_refused))
         else:
             self.adopt(connected, dialled=address)
 

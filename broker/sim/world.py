@@ -405,8 +405,11 @@ class World:
         if node.stopped is not None:
             return
         found = self.nodes.get(address)
-        if found is None or found.stopped is not None or node.name in self.off_the_net:
-            self._tell(node, LinkFailed(address, "connection refused"))
+        if node.name in self.off_the_net:
+            self._tell(node, LinkFailed(address, "network is unreachable"))
+            return
+        if found is None or found.stopped is not None:
+            self._tell(node, LinkFailed(address, "connection refused", is_refused=True))
             return
         here = End(LinkId(next(self._link_numbers)), node, delay)
         there = End(LinkId(next(self._link_numbers)), found, delay, peer=here)

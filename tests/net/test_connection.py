@@ -15,6 +15,7 @@ from broker.inputs import LinkId
 from broker.limits import Limits
 from broker.messages import Heartbeat, Progress
 from broker.net import connection
+from broker.net.addresses import Endpoint
 from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
 
 FRAME = encode(Heartbeat())
@@ -182,10 +183,45 @@ async def test_dialling_where_nobody_listens_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
 
-    with pytest.raises(ConnectionLostError, match=r"^connection refused$"):
+    with pytest.raises(ConnectionLostError, match=r"^connection refused$") as refused:
         await dial(f"{host}:{port}", timeout_s=5)
-    with pytest.raises(ConnectionLostError, match="expected host:port"):
+    with pytest.raises(ConnectionLostError, match="expected host:port") as mistyped:
         await dial("nonsense", timeout_s=5)
+
+    assert refused.value.is_refused
+    assert not mistyped.value.is_refused
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_who_is_refused_at_one_address_and_hears_nothing_at_another_is_not_refused(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = Endpoint(socket.AF_INET, server.getsockname())
+    silent = Endpoint(socket.AF_INET, ("127.0.0.2", 1))
+    with_trio = trio.socket.from_stdlib_socket
+
+    async def both(_: str) -> list[Endpoint]:
+        return [endpoint, silent]
+
+    class Attempt:
+        def __init__(self, attempt: socket.socket) -> None:
+            self.attempt = attempt
+
+        async def connect(self, address: object) -> None:
+            if is_silent and address == silent.sockaddr:
+                with self.attempt:
+                    await trio.sleep_forever()
+            await with_trio(self.attempt).connect(address)
+
+    monkeypatch.setattr("broker.net.connection.resolve", both)
+    monkeypatch.setattr("trio.socket.from_stdlib_socket", Attempt)
+
+    with pytest.raises(ConnectionLostError) as failed:
+        await dial("both:1", timeout_s=3)
+
+    assert failed.value.is_refused is not is_silent
+    assert str(failed.value) == ("no answer within 3 s" if is_silent else "connection refused")
 
 
 async def test_dialling_takes_a_bounded_time(

@@ -182,7 +182,7 @@ async def test_a_connection_that_cannot_be_made_is_reported_with_the_reason() ->
     async with driven(start=[OpenLink("127.0.0.1:1")]) as scene:
         failed = await scene.core.until(LinkFailed)
 
-        assert failed == LinkFailed("127.0.0.1:1", "connection refused")
+        assert failed == LinkFailed("127.0.0.1:1", "connection refused", is_refused=True)
 
 
 async def test_a_timer_fires_when_it_is_due_and_the_last_one_set_counts(
