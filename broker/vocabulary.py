@@ -13,7 +13,7 @@ import attrs
 
 from broker import messages
 from broker.messages import NO_PAST, NodeKind, Past
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 
 @attrs.frozen
@@ -133,6 +133,16 @@ class Progress:
     """Up to which of the sender's steps everything is stable and confirmed."""
     logs: bytes = b""
     """What is stable depends on steps of which the receiver may not have heard yet."""
+
+
+@attrs.frozen(kw_only=True)
+class Join:
+    """Whoever has been welcomed asks to be let in, under the name that it has greeted with.
+
+    Confirmed when nobody in the overlay has objected (`Claim`); else there is a `Refuse`.
+    """
+
+    operation: OperationId
 
 
 @attrs.frozen(kw_only=True)
@@ -259,6 +269,7 @@ HostMessage = (
     | Welcome
     | EndOfStep
     | Progress
+    | Join
     | Seating
     | AttachRequest
     | Attach
@@ -282,5 +293,6 @@ MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES
     49: ProbeReply,
     50: Announce,
     51: Announced,
+    52: Join,
 }
 """Everything that is on the wire. Numbers are never used again for something else."""

@@ -9,16 +9,17 @@ logging with f = δ: Alvisi and Marzullo, 1998; Elnozahy, Alvisi, Wang and Johns
 An entry says what was taken in one step, and what the step decided that does not follow from that
 once the stable part of it is forgotten: which publications were held on arrival, in which order
 others were settled when a held one was among them, and which advertisements and subscriptions were
-installed.
+installed. And it says who came and went, so whoever knows a log knows who stands next to that
+broker, and for whom to wait when it has failed.
 """
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
-from routing.ids import NodeId
+from routing.ids import NodeId, OperationId
 
 Key = tuple[NodeId, int, int]
 """What identifies a publication: its publisher, the publisher's incarnation, its number."""
@@ -40,6 +41,64 @@ class Taken(enum.IntEnum):
     """And has come back."""
     GONE = 4
     """A neighbour was given up."""
+    JOINED = 5
+    """Somebody has greeted, and stands below from now on; it is about to ask to be let in."""
+
+
+CLIENT: Final = "client"
+BROKER: Final = "broker"
+
+
+@attrs.frozen(kw_only=True)
+class Interest:
+    """An advertisement or a subscription of a client, as it had told it when it went away."""
+
+    name: str
+    filter: str
+    is_advertisement: bool = False
+    is_ordered: bool = True
+    withdrawn_in: int = 0
+    """The step in which it was withdrawn; 0 if it stands."""
+
+
+@attrs.frozen(kw_only=True)
+class Standing:
+    """Who stands below a broker, as of some step of that."""
+
+    kind: str = CLIENT
+    incarnation: int = 0
+    """0 for a broker."""
+    key: str = ""
+    """The digest of the secret with which a client goes on with its session."""
+    published: int = 0
+    """The number of the last publication that it had handed over before it came."""
+    upto: int = 0
+    """The last of its steps that was taken."""
+    is_away: bool = False
+    """Whether its connection has ended: nobody waits for it when the broker has failed."""
+    has_joined: bool = False
+    """Whether its name is its own: nobody in the overlay has objected."""
+    interests: tuple[Interest, ...] = ()
+    """Of one who is away: what it had told, as nobody waits for it to say that again."""
+
+
+@attrs.frozen(kw_only=True)
+class Membership:
+    """What one step decided about neighbours below, and about names."""
+
+    joined: Standing | None = None
+    """As what the newcomer of a `JOINED` stands here."""
+    interests: tuple[Interest, ...] = ()
+    """What the client of an `AWAY` had told."""
+    admitted: tuple[NodeId, ...] = ()
+    """Newcomers to whom nobody had objected: each has joined."""
+    removed: tuple[NodeId, ...] = ()
+    """Who is no neighbour any more: they left, were turned away, or made room for a later life."""
+    refused: tuple[OperationId, ...] = ()
+    """Claims of others to which this broker objected."""
+
+
+UNCHANGED: Final = Membership()
 
 
 @attrs.frozen
@@ -58,6 +117,7 @@ class Entry:
     """All that was settled in this step, in order, if anything was that had been held before."""
     installed: tuple[str, ...] = ()
     """The advertisements and subscriptions installed in this step."""
+    members: Membership = UNCHANGED
 
 
 @attrs.frozen
@@ -69,29 +129,56 @@ class LogPart:
     first: int
     """The entries follow this step."""
     entries: tuple[Entry, ...]
-    taken: Mapping[NodeId, int]
-    """What had been taken of neighbours at the base, as far as it may be news."""
+    neighbours: Mapping[NodeId, Standing | None]
+    """Who stood below at the base, and as what, as far as it may be news; None: nobody any more.
+    Of the parent, how much of it had been taken."""
+    is_whole: bool = False
+    """Whether these are all: whoever is not among them is no neighbour."""
+
+
+GONE_REMEMBERED: Final = 1024
+"""Neighbours that a log knows to be gone; whoever knows it up to where more have gone since is told
+who is left."""
 
 
 @attrs.define
-class _LastTaken:
+class _Known:
     """Of a neighbour, in what is forgotten."""
 
+    _standing: Standing | None
+    """With `upto` as it was when it came, which is not news."""
     upto: int
     step: int
+    """In which any of that changed last."""
+
+    @property
+    def standing(self) -> Standing | None:
+        """As what it stood there; None if it was gone."""
+        if self._standing is None or self._standing.upto == self.upto:
+            return self._standing
+        return attrs.evolve(self._standing, upto=self.upto)
+
+    def copy(self) -> "_Known":
+        """Return the same, to be changed apart."""
+        return _Known(self._standing, self.upto, self.step)
 
 
 class StepLog:
     """The entries of one broker after a base: up to there everything is stable and confirmed.
 
-    Of what is forgotten one thing is remembered: how much had been taken of each neighbour.
+    Of what is forgotten this is remembered: who stood next to the broker, and how much it had taken
+    of each.
     """
 
     def __init__(self, base: int = 0) -> None:
         """Begin knowing nothing."""
         self.base = base
         self.entries: list[Entry] = []
-        self._taken: dict[NodeId, _LastTaken] = {}
+        self._known: dict[NodeId, _Known] = {}
+        self._gone: dict[NodeId, None] = {}
+        """Those of them who are no neighbours any more, in the order in which they went."""
+        self._gone_unknown = 0
+        """The last step in which somebody went of whom that is not remembered."""
 
     @property
     def last(self) -> int:
@@ -101,7 +188,21 @@ class StepLog:
     @property
     def taken(self) -> dict[NodeId, int]:
         """The last step of each neighbour that had been taken at the base."""
-        return {node: last.upto for node, last in self._taken.items()}
+        return {node: standing.upto for node, standing in self.neighbours_at_base().items()}
+
+    def neighbours_at_base(self) -> dict[NodeId, Standing]:
+        """Who stood next to the broker at the base. Of the parent only `upto` is known."""
+        standings = ((node, known.standing) for node, known in self._known.items())
+        return {node: standing for node, standing in standings if standing is not None}
+
+    def neighbours(self) -> dict[NodeId, Standing]:
+        """Who stands next to the broker as of its last step. Of the parent only `upto` is known.
+
+        For those that are not away a coordinator waits, when the broker has failed.
+        """
+        log = self.copy()
+        log.forget(log.last)
+        return log.neighbours_at_base()
 
     def append(self, entry: Entry) -> int:
         """Take note of one more step; returns its number."""
@@ -111,11 +212,17 @@ class StepLog:
     def since(self, step: int) -> LogPart:
         """What somebody lacks who knows everything up to `step`."""
         first = max(step, self.base)
+        is_whole = step < self._gone_unknown
         return LogPart(
             self.base,
             first,
             tuple(self.entries[first - self.base :]),
-            {node: last.upto for node, last in self._taken.items() if last.step > step},
+            {
+                node: known.standing
+                for node, known in self._known.items()
+                if (known.standing is not None if is_whole else known.step > step)
+            },
+            is_whole,
         )
 
     def learn(self, part: LogPart) -> None:
@@ -128,31 +235,82 @@ class StepLog:
         else:
             self.entries.extend(part.entries[self.last - part.first :])
         self.forget(part.base)
-        for node, upto in part.taken.items():
-            known = self._taken.get(node)
-            if known is None or known.upto < upto:
-                self._taken[node] = _LastTaken(upto, part.base)
+        if self.base == part.base:
+            self._learn_neighbours(part)
+
+    def _learn_neighbours(self, part: LogPart) -> None:
+        if part.is_whole:
+            for node in [n for n in self._known if n not in part.neighbours]:
+                self._note(node, None, part.base)
+            self._gone_unknown = max(self._gone_unknown, part.base)
+        for node, standing in part.neighbours.items():
+            known = self._known.get(node)
+            if known is None or known.standing != standing:
+                self._note(node, standing, part.base)
 
     def forget(self, base: int) -> None:
         """Everything up to `base` is stable and confirmed."""
         count = max(0, min(base, self.last) - self.base)
         for step, entry in enumerate(self.entries[:count], self.base + 1):
-            if entry.kind is Taken.BATCH:
-                self._taken[entry.source] = _LastTaken(entry.upto, step)
-            elif entry.kind is Taken.GONE:
-                self._taken.pop(entry.source, None)
+            self._fold(step, entry)
         del self.entries[:count]
         self.base = max(self.base, base)
 
+    def _fold(self, step: int, entry: Entry) -> None:
+        """Remember of an entry who stands next to the broker after it."""
+        source, members = entry.source, entry.members
+        if entry.kind is Taken.BATCH:
+            known = self._known.get(source)
+            if known is None:
+                self._note(source, Standing(kind=BROKER, upto=entry.upto, has_joined=True), step)
+            else:
+                known.upto, known.step = entry.upto, step
+        elif entry.kind is Taken.GONE:
+            self._note(source, None, step)
+        elif entry.kind is Taken.JOINED:
+            self._note(source, members.joined, step)
+        elif entry.kind is Taken.AWAY:
+            self._change(source, step, is_away=True, interests=members.interests)
+        elif entry.kind is Taken.BACK:
+            self._change(source, step, is_away=False, interests=())
+        if members is not UNCHANGED:
+            for node in members.admitted:
+                self._change(node, step, has_joined=True)
+            for node in members.removed:
+                self._note(node, None, step)
+
+    def _change(self, node: NodeId, step: int, **changes: Any) -> None:
+        known = self._known.get(node)
+        if known is not None and known.standing is not None:
+            self._note(node, attrs.evolve(known.standing, **changes), step)
+
+    def _note(self, node: NodeId, standing: Standing | None, step: int) -> None:
+        self._known[node] = _Known(standing, standing.upto if standing else 0, step)
+        self._gone.pop(node, None)
+        if standing is None:
+            self._gone[node] = None
+            if len(self._gone) > GONE_REMEMBERED:
+                first = next(iter(self._gone))
+                del self._gone[first]
+                self._gone_unknown = max(self._gone_unknown, self._known.pop(first).step)
+
     def note_taken(self, node: NodeId, upto: int) -> None:
         """So much of a neighbour had been taken at the base, it says itself."""
-        if upto > self.taken.get(node, 0):
-            self._taken[node] = _LastTaken(upto, self.base)
+        known = self._known.get(node)
+        if upto <= (known.upto if known else 0):
+            return
+        if known is None or known.standing is None:
+            self._note(node, Standing(kind=BROKER, upto=upto, has_joined=True), self.base)
+        else:
+            known.upto, known.step = upto, self.base
 
     def copy(self) -> "StepLog":
         """Return the same, to be changed apart."""
-        log = StepLog()
-        log.base, log.entries, log._taken = self.base, list(self.entries), dict(self._taken)
+        log = StepLog(self.base)
+        log.entries = list(self.entries)
+        log._known = {node: known.copy() for node, known in self._known.items()}
+        log._gone = dict(self._gone)
+        log._gone_unknown = self._gone_unknown
         return log
 
 

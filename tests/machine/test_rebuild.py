@@ -4,7 +4,7 @@ Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -15,7 +15,16 @@ from broker.machine.machine import Machine, Settings
 from broker.machine.rebuild import TooManyFailedError
 from broker.messages import NodeKind
 from broker.outbox import Outbox
-from faulttol.steplog import Entry, LogPart, StepLog, Taken
+from faulttol.steplog import (
+    GONE_REMEMBERED,
+    Entry,
+    Interest,
+    LogPart,
+    Membership,
+    Standing,
+    StepLog,
+    Taken,
+)
 from routing.ids import NodeId
 from tests.machine.overlay import random_world
 
@@ -141,6 +150,86 @@ def test_who_is_told_a_part_of_a_log_knows_what_whoever_tells_it_knows() -> None
     other.learn(log.since(2))
 
     assert (other.base, other.entries, other.taken) == (log.base, log.entries, log.taken)
+
+
+def joined(name: str, **standing: Any) -> Entry:
+    return Entry(
+        Taken.JOINED, NodeId(name), members=Membership(joined=Standing(incarnation=1, **standing))
+    )
+
+
+def admitted(source: str, upto: int, name: str) -> Entry:
+    return attrs.evolve(entry(source, upto), members=Membership(admitted=(NodeId(name),)))
+
+
+HERE: Final = Standing(incarnation=1, upto=1, has_joined=True)
+GONE: Final = Entry(Taken.GONE, NodeId("alice"))
+AWAY: Final = Entry(
+    Taken.AWAY,
+    NodeId("alice"),
+    members=Membership(interests=(Interest(name="alice/1", filter="x > 0"),)),
+)
+BACK: Final = Entry(Taken.BACK, NodeId("alice"))
+LEFT: Final = attrs.evolve(entry("alice", 2), members=Membership(removed=(NodeId("alice"),)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "standing"),
+    [
+        ([joined("alice", key="k")], Standing(incarnation=1, key="k")),
+        ([joined("alice"), entry("alice", 1)], Standing(incarnation=1, upto=1)),
+        ([joined("alice"), entry("alice", 1), admitted("b", 1, "alice")], HERE),
+        (
+            [joined("alice"), admitted("alice", 1, "alice"), AWAY],
+            attrs.evolve(HERE, is_away=True, interests=AWAY.members.interests),
+        ),
+        ([joined("alice"), admitted("alice", 1, "alice"), AWAY, BACK], HERE),
+        ([joined("alice"), entry("alice", 1), AWAY, GONE], None),
+        ([joined("alice"), entry("alice", 1), LEFT], None),
+        ([joined("alice"), GONE, joined("alice", key="l")], Standing(incarnation=1, key="l")),
+    ],
+)
+def test_whoever_knows_a_log_knows_who_stands_next_to_the_broker(
+    steps: list[Entry], standing: Standing | None
+) -> None:
+    """Whatever of it is forgotten, and whatever it had been told before that."""
+    log, alice = StepLog(), NodeId("alice")
+    for each in steps:
+        log.append(each)
+    for forgotten in range(len(steps) + 1):
+        later = log.copy()
+        later.forget(forgotten)
+        for known in range(len(steps) + 1):
+            other = StepLog()
+            for each in steps[:known]:
+                other.append(each)
+            other.learn(later.since(known))
+
+            assert later.neighbours().get(alice) == standing
+            assert other.neighbours() == later.neighbours()
+
+
+def test_of_many_who_are_gone_a_log_remembers_some_and_tells_who_is_left() -> None:
+    log, other = StepLog(), StepLog()
+    log.append(joined("alice"))
+    log.append(joined("old"))
+    other.learn(log.since(0))
+    for number in range(GONE_REMEMBERED):
+        log.append(joined(f"c{number}"))
+        log.append(Entry(Taken.GONE, NodeId(f"c{number}")))
+    log.append(Entry(Taken.GONE, NodeId("old")))
+    log.forget(log.last)
+    log.append(entry("alice", 1))
+    part = log.since(2)
+    other.learn(part)
+
+    assert part.is_whole
+    assert list(other.neighbours()) == list(log.neighbours()) == [NodeId("alice")]
+    third = StepLog()
+    third.append(joined("alice"))
+    third.append(joined("old"))
+    third.learn(other.since(2))
+    assert list(third.neighbours()) == [NodeId("alice")]
 
 
 def test_what_is_told_twice_is_known_once() -> None:
