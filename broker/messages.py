@@ -36,6 +36,8 @@ class NodeKind(enum.StrEnum):
     BROKER = "broker"
     CLIENT = "client"
     MONITOR = "monitor"
+    HOST = "host"
+    """A process that stands by, or asks something. Greets in `broker/vocabulary.py` only."""
 
 
 class RefusalCode(enum.StrEnum):

@@ -85,6 +85,8 @@ def _greets_as_what_it_is(_: Speaker, hello: Message) -> str | None:
     assert isinstance(hello, Hello)
     if hello.kind is NodeKind.BROKER:
         return None if hello.address else f"the broker {hello.node} does not say where it listens"
+    if hello.kind is NodeKind.HOST:
+        return f"{hello.node} greets as a host, which has no place in the tree"
     if hello.address or hello.is_top:
         return f"the {hello.kind} {hello.node} greets as only a broker may (address, is_top)"
     asks = hello.failed or hello.peer or hello.expected or hello.is_moving

@@ -15,6 +15,8 @@ from broker import messages
 from broker.messages import NO_PAST, NodeKind, Past
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
+PROTOCOL_VERSION: Final = 2
+
 
 @attrs.frozen
 class Life:
@@ -182,9 +184,6 @@ class SentControl:
 
     step: int
     position: int
-    told_in: int
-    about: str
-    """What it withdraws; empty if nothing."""
     publisher: str
     """Of the publication of which it says that it is settled; empty if none."""
     incarnation: int
@@ -195,8 +194,9 @@ class SentControl:
 class Attach:
     """What the sender has of its link to a broker that has failed, as of when it heard it last.
 
-    After it come, as ordinary messages: the publications sent to it and not stable, those received
-    from it and not stable, and the `controls`; each list in the order of its stream.
+    After it comes what it has to say of tables and logs, in one `AttachTables` or several. Then, as
+    ordinary messages, what was in the streams: the publications sent to that broker and not stable,
+    those received from it and not stable, and the controls; all in the order of their streams.
     """
 
     node: NodeId
@@ -206,6 +206,8 @@ class Attach:
     term: int
     """Of the broker that has failed, as the sender had it."""
     taken: int
+    forgot: int
+    base: int
     sent_stable: int
     sent_confirmed: int
     sent_steps: tuple[int, ...]
@@ -218,18 +220,19 @@ class Attach:
 
 @attrs.frozen(kw_only=True)
 class AttachTables:
-    """The second part of `Attach`: what was told, and what is known of the logs."""
+    """A part of what belongs to an `Attach`: what was told, and what is known of the logs.
 
-    controls: tuple[SentControl, ...]
-    advertisements: tuple[ToldEntry, ...]
-    subscriptions: tuple[ToldEntry, ...]
-    withdrawn: tuple[ToldEntry, ...]
-    """What the controls withdraw."""
-    known_advertisements: tuple[AdvertisementId, ...]
-    known_subscriptions: tuple[SubscriptionId, ...]
-    forgot: int
-    base: int
-    logs: bytes
+    In parts, as the tables may be large, and nobody else is to wait while they are read.
+    """
+
+    controls: tuple[SentControl, ...] = ()
+    advertisements: tuple[ToldEntry, ...] = ()
+    subscriptions: tuple[ToldEntry, ...] = ()
+    known_advertisements: tuple[AdvertisementId, ...] = ()
+    """What that broker has told the sender."""
+    known_subscriptions: tuple[SubscriptionId, ...] = ()
+    logs: bytes = b""
+    is_last: bool = False
 
 
 @attrs.frozen(kw_only=True)
