@@ -128,6 +128,12 @@ class Limits:
     delivery_buffer_max: int = 1024
     """Deliveries an application has not taken yet before its client stops reading."""
 
+    departed_brokers_max: int = 1024
+    """Brokers that have left the tree and are known to have: more do not leave while somebody still
+    tells that they are there."""
+    gone_hosts_max: int = 1024
+    """Hosts that have failed, and play nothing, of which this is remembered: likewise."""
+
     # Time, in seconds.
     dial_timeout_s: float = 3.0
     """For a connection to come about; a machine that is switched off does not even refuse."""

@@ -41,6 +41,9 @@ class Seat:
     """Whether the host has given it up: that counts more than the same seat not given up."""
     taker: str = ""
     """The host that is to take up a seat that was given up; empty if any may."""
+    left: int = 0
+    """Of a broker that has left the tree: how many had by then, it among them, as far as its host
+    knew; else 0. That counts more than the same seat of one that has not left."""
 
     @property
     def life(self) -> Life:
@@ -154,6 +157,9 @@ class Seating:
     seats: tuple[Seat, ...] = ()
     hosts: tuple[HostPlace, ...] = ()
     failed: tuple[Life, ...] = ()
+    """With each life, all earlier ones of that host have failed."""
+    proven: tuple[Life, ...] = ()
+    """Those of them that are proven not to run: the others may have been silent only."""
 
 
 @attrs.frozen(kw_only=True)
