@@ -147,6 +147,8 @@ class Limits:
     """A link silent for so long is dead, and a broker behind it is taken for failed: six
     heartbeats, for machines that swap. (A broker that is killed is noticed at once.) Both are the
     overlay's: who joins takes those of its join point."""
+    visit_timeout_s: float = 1.0
+    """A host that is asked whether it lives and does not answer for so long is silent."""
     stall_timeout_s: float = 10.0
     """A client that has not confirmed for so long what it was sent is isolated."""
     isolated_at_once: int = 100

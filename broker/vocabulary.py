@@ -242,6 +242,23 @@ class AttachTables:
 
 
 @attrs.frozen(kw_only=True)
+class Relocate:
+    """The receiver is to give a broker up, to this host: for its old place, or for an empty one."""
+
+    broker: NodeId
+    host: NodeId
+
+
+@attrs.frozen(kw_only=True)
+class Relocated:
+    """The answer: it has begun, or why not."""
+
+    broker: NodeId
+    reason: str = ""
+    """Empty if it has begun."""
+
+
+@attrs.frozen(kw_only=True)
 class Probe:
     """A host asks another one of which of these it has heard of late."""
 
@@ -287,6 +304,8 @@ HostMessage = (
     | ProbeReply
     | Announce
     | Announced
+    | Relocate
+    | Relocated
 )
 
 MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES | {
@@ -303,5 +322,7 @@ MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES
     50: Announce,
     51: Announced,
     52: Join,
+    53: Relocate,
+    54: Relocated,
 }
 """Everything that is on the wire. Numbers are never used again for something else."""
