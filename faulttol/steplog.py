@@ -211,12 +211,13 @@ class StepLog:
 
     def since(self, step: int) -> LogPart:
         """What somebody lacks who knows everything up to `step`."""
-        first = max(step, self.base)
+        if step >= self.base:  # the usual case; who stands at the base is not news
+            return LogPart(self.base, step, tuple(self.entries[step - self.base :]), {})
         is_whole = step < self._gone_unknown
         return LogPart(
             self.base,
-            first,
-            tuple(self.entries[first - self.base :]),
+            self.base,
+            tuple(self.entries),
             {
                 node: known.standing
                 for node, known in self._known.items()
