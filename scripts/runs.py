@@ -12,7 +12,8 @@ from broker.core import BrokerCore
 from broker.effects import Effect
 from broker.event_lines import forward_lines
 from broker.limits import DEFAULT_LIMITS
-from broker.sim.world import LAUNCHER, Node, World
+from broker.sim.nodes import Node
+from broker.sim.world import LAUNCHER, World
 from faulttol.guarantees import Report, check_run, check_under
 from faulttol.history import (
     HistoryWriter,

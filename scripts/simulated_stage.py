@@ -8,9 +8,9 @@ from typing import Any, Final
 import attrs
 
 from broker.client_core import ClientCore
-from broker.core import BrokerCore
 from broker.effects import Delivery, Refusal
-from broker.sim.world import Node, World
+from broker.sim.nodes import Node
+from broker.sim.world import World
 from routing.ids import NodeId, OperationId, SubscriptionId
 from routing.values import Content
 from scripts.errors import GuaranteeViolatedError
@@ -296,12 +296,7 @@ class SimulatedStage:
     def _unfinished(self) -> list[str]:
         """Say what has not come to its end; nothing of those who have crashed."""
         return [
-            *(
-                text
-                for node in self._brokers()
-                if node.stopped is None
-                for text in _broker(node).unfinished()
-            ),
+            *(text for node in self._brokers() if node.is_alive for text in node.door.unfinished()),
             *(
                 f"{name} waits for confirmations"
                 for name, puppet in self._puppets.items()
@@ -317,8 +312,8 @@ class SimulatedStage:
                 reports.append(Unreachable(node.name, node.name, f"it has {node.stopped}"))
             elif node.frozen is not None:
                 reports.append(Unreachable(node.name, node.name, "it is frozen"))
-            else:
-                reports.append(_broker(node).status())
+            elif node.host is not None:
+                reports.append(node.host.status())
         return [*reports, *map(self._client_report, self._puppets.items())]
 
     def _client_report(self, named: tuple[str, _Puppet]) -> ClientReport:
@@ -360,11 +355,6 @@ def perform_at_once(performance: Coroutine[Any, Any, None]) -> None:
     except StopIteration:
         return
     raise AssertionError("a simulated stage does not suspend")
-
-
-def _broker(node: Node) -> BrokerCore:
-    assert isinstance(node.core, BrokerCore)
-    return node.core
 
 
 def _nothing() -> None:

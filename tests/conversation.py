@@ -20,8 +20,9 @@ from broker.effects import Delivery, Refusal
 from broker.inputs import LinkId, LinkOpened, MessagesReceived
 from broker.limits import Limits
 from broker.messages import Message
+from broker.sim.nodes import Node
 from broker.sim.runs import NEVER_TOO_MANY
-from broker.sim.world import SIMULATED_LIMITS, Node, World
+from broker.sim.world import SIMULATED_LIMITS, World
 from faulttol.guarantees import Report, check
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client_core import RECONNECT_TIMEOUT_S, ClientCore, ClientState
-from broker.core import BrokerCore
+from broker.client_core import RECONNECT_TIMEOUT_S
+from broker.sim.nodes import Node
 from broker.sim.workloads import RandomRun, Workload
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
 from faulttol.guarantees import Report, check
@@ -116,29 +116,25 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
     found = []
     if run.unanswered:
         found.append(f"{run.unanswered} calls of clients were never answered")
-    found.extend(f"{name} has crashed, and is not forgotten" for name in run.unresolved())
-    cores = [node.core for node in world.nodes.values() if node.stopped is None]
-    claims = frozenset[str]().union(*(c.claims for c in cores if isinstance(c, ClientCore)))
-    for core in cores:
-        if isinstance(core, BrokerCore):
-            tables = (core.interests.advertisements, core.interests.subscriptions)
-            known = [entry.id for table in tables for entry in table if entry.id not in claims]
-            found.extend(f"{core.node}: knows {name}, which nobody has" for name in known)
-    for node in world.nodes.values():
-        core = node.core
-        if node.stopped == "crashed":
-            continue
-        if isinstance(core, BrokerCore):
-            found.extend(f"{node.name}: {text}" for text in core.unfinished())
-        elif core.state is ClientState.CLOSED:
-            if node.stopped != "left":
-                found.append(f"{node.name} stopped: {node.stopped}")
-        elif core.state is not ClientState.READY:
-            found.append(f"{node.name} is {core.state}")
-        elif core.unconfirmed:
-            found.append(f"{node.name}: {core.unconfirmed} publications were never confirmed")
-        elif core.has_lost_session and node.name not in world.have_been_away:
-            found.append(f"{node.name} has lost its session")
-        elif core.kept:
-            found.append(f"{node.name}: {core.kept} publications kept for ever")
+    found.extend(f"{name} has crashed, and is not forgotten" for name in world.unresolved())
+    living = [node for node in world.residents() if node.is_alive]
+    claimed = {name for node in living if node.client for name in node.client.interests}
+    for node in living:
+        if node.host is not None:
+            known = [name for name in node.host.known_interests() if name not in claimed]
+            found.extend(f"{node.name}: knows {name}, which nobody has" for name in known)
+    for node in world.residents():
+        if node.stopped not in ("crashed", "left"):
+            found.extend(_leftovers_of(node, has_been_away=node.name in world.have_been_away))
     return found
+
+
+def _leftovers_of(node: Node, *, has_been_away: bool) -> list[str]:
+    if node.client is None:
+        return [f"{node.name}: {text}" for text in node.door.unfinished()]
+    if not node.is_alive:
+        return [f"{node.name} stopped: {node.stopped}"]
+    unfinished = [f"{node.name}: {text}" for text in node.door.unfinished()]
+    if node.client.has_lost_session and not has_been_away:
+        unfinished.append(f"{node.name} has lost its session")
+    return unfinished

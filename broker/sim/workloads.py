@@ -4,19 +4,17 @@ Everything is drawn from the world's random numbers. Contents are small on purpo
 of one attribute and a handful of topics, filters overlap, cover and miss each other all the time.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 import attrs
 
-from broker.client_core import ClientCore, ClientState
-from broker.core import BrokerCore
 from broker.effects import Refusal
 from broker.errors import NotAdvertisedError
-from broker.sim.world import Node, World
-from faulttol.neighbourhood import Life, Neighbourhood
+from broker.sim.nodes import Node
+from broker.sim.world import World
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value
 from topologies.builders import random_tree
@@ -84,14 +82,24 @@ class _Actor:
         self.world = run.world
         self.random = run.random
         self.node = node
-        assert isinstance(node.core, ClientCore)
-        self.core = node.core
+        assert node.client is not None
+        self.client = node.client
+        self.calls = node.client.calls
         self.unanswered = 0
 
     @property
     def is_open(self) -> bool:
         """Whether there is anything left to ask this client."""
-        return self.core.state not in (ClientState.LEAVING, ClientState.CLOSED)
+        return self.client.is_open
+
+    @property
+    def now(self) -> float:
+        """What its own clock shows."""
+        return self.world.time_of(self.node)
+
+    def later(self, delay: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Do something a while from now, if it is there by then to do it."""
+        self.world.after(delay, self.world.act, self.node, action, *arguments)
 
     def pause(self) -> float:
         """How long until the next thing it does."""
@@ -116,11 +124,10 @@ class _Actor:
 
     def leave(self) -> None:
         """Take its leave, once everything it asked for has been confirmed."""
-        is_busy = self.unanswered or self.core.unconfirmed
-        if is_busy or self.core.state is ClientState.RECONNECTING:
-            self.world.after(0.05, self.leave)
+        if self.unanswered or self.client.unconfirmed or not self.client.is_connected:
+            self.later(0.05, self.leave)
         elif self.is_open:
-            self.core.leave(self.world.now)
+            self.calls.leave(self.now)
             self.world.carry_out_calls(self.node)
 
 
@@ -132,13 +139,13 @@ class _Publisher(_Actor):
         self.remaining = self.random.randint(1, self.run.workload.publications)
         for _ in range(self.random.randint(1, 2)):
             filter_text = random_filter(self.random, width=10)
-            advertisement, operation = self.core.advertise(self.world.now, filter_text)
+            advertisement, operation = self.calls.advertise(self.now, filter_text)
             self.expect(operation, partial(self._begin_under, advertisement))
 
     def _begin_under(self, advertisement: AdvertisementId) -> None:
-        self.world.after(self.pause(), self._publish)
+        self.later(self.pause(), self._publish)
         if self.random.random() < 0.1:
-            self.world.after(4 * self.pause(), self._unadvertise, advertisement)
+            self.later(4 * self.pause(), self._unadvertise, advertisement)
 
     def _publish(self) -> None:
         if not self.is_open:
@@ -147,7 +154,7 @@ class _Publisher(_Actor):
             if self.remaining:
                 self._publish_one()
         if self.remaining:
-            self.world.after(self.pause(), self._publish)
+            self.later(self.pause(), self._publish)
         elif self.random.random() < 0.3:
             self.leave()
 
@@ -159,9 +166,7 @@ class _Publisher(_Actor):
             mood = self.random.random()
             # What lies outside the advertisement is refused on the spot; try another one.
             try:
-                self.core.publish(
-                    self.world.now, content, body, urgent=mood < 0.2, ordered=mood < 0.9
-                )
+                self.calls.publish(self.now, content, body, urgent=mood < 0.2, ordered=mood < 0.9)
             except NotAdvertisedError:
                 continue
             self.world.carry_out_calls(self.node)
@@ -169,7 +174,7 @@ class _Publisher(_Actor):
 
     def _unadvertise(self, advertisement: AdvertisementId) -> None:
         if self.is_open:
-            self.expect(self.core.unadvertise(self.world.now, advertisement))
+            self.expect(self.calls.unadvertise(self.now, advertisement))
 
 
 class _Subscriber(_Actor):
@@ -178,29 +183,29 @@ class _Subscriber(_Actor):
     def begin(self) -> None:
         """Spread the subscriptions over the run."""
         for _ in range(self.random.randint(1, 3)):
-            self.world.after(2 * self.pause(), self._subscribe)
+            self.later(2 * self.pause(), self._subscribe)
         mood = self.random.random()
         self.is_strict = mood < 0.8
         if mood < 0.15:
-            self.world.after(8 * self.pause(), self.leave)
+            self.later(8 * self.pause(), self.leave)
 
     def _subscribe(self) -> None:
         if not self.is_open:
             return
         filter_text = random_filter(self.random, width=6)
         # Those who are not strict care about the order of topics, and of nothing else.
-        subscription, operation = self.core.subscribe(
-            self.world.now, filter_text, ordered=self.is_strict or "topic" in filter_text
+        subscription, operation = self.calls.subscribe(
+            self.now, filter_text, ordered=self.is_strict or "topic" in filter_text
         )
         self.expect(operation, lambda: self._maybe_end(subscription))
 
     def _maybe_end(self, subscription: SubscriptionId) -> None:
         if self.random.random() < 0.3:
-            self.world.after(4 * self.pause(), self._unsubscribe, subscription)
+            self.later(4 * self.pause(), self._unsubscribe, subscription)
 
     def _unsubscribe(self, subscription: SubscriptionId) -> None:
         if self.is_open:
-            self.expect(self.core.unsubscribe(self.world.now, subscription))
+            self.expect(self.calls.unsubscribe(self.now, subscription))
 
 
 class RandomRun:
@@ -321,66 +326,26 @@ class RandomRun:
     def _next_victim(self) -> NodeId | None:
         """A broker that may fail now, unless that would be one too many at a time."""
         delta = self.delta
-        if self.workload.is_limited and len(self.unresolved()) >= delta:
+        if self.workload.is_limited and self.world.vulnerable() >= delta:
             return None
         alive = [node for node in self.brokers_alive() if node.is_ready and node.frozen is None]
         return self.random.choice(alive).name if len(alive) > delta + 1 else None
 
     def brokers_alive(self) -> list[Node]:
-        """The brokers that have neither crashed nor stopped."""
-        return [
-            node
-            for node in self.world.nodes.values()
-            if isinstance(node.core, BrokerCore) and node.stopped is None
-        ]
-
-    def unresolved(self) -> list[NodeId]:
-        """The brokers that have failed and that somebody still reckons with, and the frozen ones.
-
-        Or that others take for failed, and that do not know it yet; but a client that is off the
-        net may take for failed whom it likes.
-        """
-        brokers = [n for n in self.world.nodes.values() if isinstance(n.core, BrokerCore)]
-        known = _known_to(node for node in self.world.nodes.values() if node.stopped is None)
-        known_to_brokers = _known_to(self.brokers_alive())
-
-        def is_unresolved(node: Node) -> bool:
-            if node.stopped is not None:
-                return any(node.name in neighbourhood for neighbourhood in known)
-            life = Life(node.name, node.core.incarnation)
-            return (
-                node.frozen is not None
-                or (not node.is_ready and node.core.incarnation > 1)
-                or any(neighbourhood.has_failed(life) for neighbourhood in known_to_brokers)
-            )
-
-        return [node.name for node in brokers if is_unresolved(node)]
+        """The hosts that have neither crashed nor stopped."""
+        return [node for node in self.world.hosts if node.is_alive]
 
     def _send_away(self) -> None:
         if self.actors:
             actor = self.random.choice(self.actors)
-            if actor.core.broker is not None:
-                self.world.take_off_the_net(actor.node.name, actor.core.broker, AWAY_S)
+            if actor.client.broker is not None:
+                self.world.take_off_the_net(actor.node.name, actor.client.broker, AWAY_S)
 
 
-def move_some(world: World, random: Random) -> None:
-    """Let a broker hand some of its children over to another one, if there is any."""
+def move_some(world: World, chance: Random) -> None:
+    """Let a host hand some of what it has over to another one, if there is any."""
     givers = [
-        node
-        for node in world.nodes.values()
-        if node.stopped is None
-        and isinstance(node.core, BrokerCore)
-        and node.core.neighbours.children()
-        and len(node.core.neighbours.below) > 1
+        n for n in world.hosts if n.is_alive and n.host is not None and n.host.can_hand_over()
     ]
-    if not givers:
-        return
-    giver = random.choice(givers)
-    assert isinstance(giver.core, BrokerCore)
-    taker = random.choice(giver.core.neighbours.children()).node
-    others = [name for name in giver.core.neighbours.below if name != taker]
-    world.move(giver.name, taker, *random.sample(others, random.randint(1, len(others))))
-
-
-def _known_to(nodes: Iterable[Node]) -> list[Neighbourhood]:
-    return [node.core.neighbourhood for node in nodes if node.core.neighbourhood is not None]
+    if givers:
+        world.hand_over(chance.choice(givers), chance)

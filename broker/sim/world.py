@@ -1,21 +1,23 @@
-"""A world of nodes and links in virtual time: clock, events, delays, faults, all from one seed.
+"""A world of nodes and links in virtual time: clocks, events, delays, faults, all from one seed.
 
-The world carries out what the cores ask for. Time passes only from event to event, so an hour
-costs nothing, and whatever happens is repeated exactly by the same seed. Every link has a delay of
-its own and every message a little more of it; a link keeps its order, as TCP does.
+The world carries out what the cores ask for, whatever they are (`broker/sim/cores.py`). Time passes
+only from event to event, so an hour costs nothing, and whatever happens is repeated exactly by the
+same seed. Every link has a delay of its own and every message a little more of it; a link keeps its
+order, as TCP does.
+
+A node is told the time of its own machine's clock; the history has the time of the world.
 """
 
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NoReturn, assert_never
+from typing import Any, Final, NoReturn, TypeVar, assert_never
 
 import attrs
 
-from broker.client_core import ClientCore
-from broker.core import BrokerCore
 from broker.effects import (
     BecomeReady,
     CloseLink,
@@ -25,7 +27,6 @@ from broker.effects import (
     EndOperation,
     OpenLink,
     RecordHistory,
-    Refusal,
     RememberLinks,
     ReportConfirmed,
     ReportSkipped,
@@ -47,15 +48,22 @@ from broker.inputs import (
 )
 from broker.limits import Limits
 from broker.messages import Message
+from broker.sim.adapters import TodaysCores
+from broker.sim.clocks import Clock
+from broker.sim.cores import Cores, Door, HostDoor
+from broker.sim.cuts import Cut
+from broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from broker.sim.trace_text import describe_delivery, describe_message
 from faulttol.history import MemoryHistory, Record
-from faulttol.neighbourhood import TopologyLink
 from routing.conflicts import FAST
-from routing.ids import NodeId, OperationId
+from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING
 
 LAUNCHER: Final = NodeId("plait-launcher")
 """Who writes down what was done to nodes."""
+
+CLOCKS_APART_S: Final = 1000.0
+"""So much may clocks that drift differ at the beginning."""
 
 SIMULATED_LIMITS: Final = Limits(
     # Most runs are over before the first tick, and so are not slowed down by heartbeats.
@@ -76,40 +84,13 @@ LIVELY_LIMITS: Final = attrs.evolve(
 )
 
 
-@attrs.define(eq=False)
-class End:
-    """One end of a link: what its node knows it by, and what travels towards it."""
-
-    link: LinkId
-    node: "Node"
-    delay: float
-    peer: "End | None" = None
-    is_open: bool = True
-    last_arrival: float = 0.0
+SYN_AGAIN_S: Final = 1.0
+"""After so long a machine that was not answered asks again for a connection."""
+COST_FACTORS: Final = (0.5, 2.0)
+"""How much less or more than usual a message may take, where messages take time."""
 
 
-@attrs.define(eq=False)
-class Node:
-    """A core in the world."""
-
-    name: NodeId
-    core: BrokerCore | ClientCore
-    history: MemoryHistory
-    disk: Sequence[TopologyLink] = ()
-    """What it will know again after a crash."""
-    start_again: "Callable[..., Node] | None" = None
-    """How a broker is started, as it was at first, but for what it remembers."""
-    timer: int = 0
-    """Which of its timers counts: the one set last."""
-    is_ready: bool = False
-    stopped: str | None = None
-    frozen: list[Input] | None = None
-    """What it will hear of when it goes on; None if it is not frozen."""
-    on_ready: list[Callable[[], None]] = attrs.field(factory=list)
-    on_delivery: Callable[[Delivery], None] | None = None
-    held: dict[str, float] = attrs.field(factory=dict)
-    """What a broker holds, and since when; kept for the trace."""
-    outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
+_Task = TypeVar("_Task", bound=Input | list[Effect])
 
 
 class World:
@@ -123,36 +104,61 @@ class World:
         limits: Limits = SIMULATED_LIMITS,
         delay_s: tuple[float, float] = (0.001, 0.02),
         jitter: float = 1.0,
+        drift: float = 0.0,
+        step_cost_s: float = 0.0,
+        cores: Cores | None = None,
         is_traced: bool = False,
     ) -> None:
         """Begin at time 0 with nobody; a link's delay is drawn from `delay_s`.
 
         A message takes up to `jitter` times the delay of its link longer than the delay itself.
+        With a `drift` every machine has a clock that begins anywhere and runs by up to that part
+        too fast or too slow. With a `step_cost_s` a node takes about so long for each message, in
+        which it does nothing else; what it sends leaves when it has done.
         """
         self.random = random.Random(seed)
         self._seed = seed
         self.now = 0.0
         self.limits = limits
+        self.cores = cores or TodaysCores()
         self.nodes: dict[NodeId, Node] = {}
+        """By name; of two of the same name, the one that was there first."""
+        self.twins: dict[NodeId, Node] = {}
+        """Second processes of a name, by their addresses."""
         self.former: list[Node] = []
         """Earlier incarnations."""
         self.trace: list[str] = []
         self.messages_carried = 0
         self.on_effects: Callable[[Node, list[Effect]], None] | None = None
         """Who is shown what every node wants done, before it is."""
+        self.on_step: Callable[[Node], None] | None = None
+        """Who is shown every node that has taken a step, before it has any effect."""
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
         self.have_been_away: set[NodeId] = set()
         """Those that once could not."""
+        self.cuts: list[Cut] = []
+        """Those that are not healed."""
         self._launcher = MemoryHistory(run, LAUNCHER, 1)
         self._is_traced = is_traced
         self._run = run
         self._delay_s = delay_s
         self._jitter = jitter
+        self._drift = drift
+        self._step_cost_s = step_cost_s
+        self._chances: dict[str, random.Random] = {}
+        self._clocks: dict[NodeId, Clock] = {}
+        self._histories: dict[tuple[NodeId, int], MemoryHistory] = {}
         self._ends: dict[LinkId, End] = {}
         self._link_numbers = itertools.count(1)
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._event_numbers = itertools.count()
+
+    def chance(self, about: str) -> random.Random:
+        """Random numbers for one matter alone, so that one more matter changes no other."""
+        if about not in self._chances:
+            self._chances[about] = random.Random(f"{self._seed} {about}")
+        return self._chances[about]
 
     # --- building ---------------------------------------------------------------------------
 
@@ -162,17 +168,17 @@ class World:
         join: NodeId | None,
         *,
         fallbacks: Sequence[NodeId] = (),
-        remembered: Sequence[TopologyLink] = (),
+        remembered: Any = None,
         incarnation: int = 1,
+        address: NodeId | None = None,
         ordering: str = DEFAULT_ORDERING,
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
         standby: int = 0,
     ) -> Node:
-        """Start a broker; its address is its name."""
+        """Start a broker; unless it is given another one, its address is its name."""
         settings: dict[str, Any] = {
-            "join": join,
             "fallbacks": fallbacks,
             "ordering": ordering,
             "policy": policy,
@@ -180,35 +186,101 @@ class World:
             "detection": detection,
             "standby": standby,
         }
-        core = BrokerCore(
+        core, door = self.cores.host(
             name,
             incarnation,
-            address=name,
+            address=address or name,
             remembered=remembered,
             entropy=f"{self._seed} {name} {incarnation}".encode(),
             limits=self.limits,
-            **settings,
+            settings={"join": join, **settings},
         )
-        node = self._add(name, core, incarnation)
-        node.disk, node.start_again = remembered, partial(self.add_broker, name, **settings)
-        self._carry_out(node, core.start(self.now))
+        start_again = partial(self.add_broker, name, join=join, **settings)
+        node = self.add_host(name, door, core, address=address, start_again=start_again)
+        node.disk.versions.append((incarnation, remembered))
         return node
 
     def add_client(self, name: NodeId, *brokers: NodeId, incarnation: int = 1) -> Node:
         """Start a client that connects to the first of these brokers that it reaches."""
-        core = ClientCore(name, incarnation, brokers=brokers, limits=self.limits, recording=True)
-        node = self._add(name, core, incarnation)
-        core.start(self.now)
-        self.carry_out_calls(node)
+        core, door = self.cores.client(name, incarnation, brokers=brokers, limits=self.limits)
+        node = self._new_node(name, door, core, address=None)
+        node.client, node.start_again = door, partial(self.add_client, name, *brokers)
+        self._start(node)
         return node
 
-    def _add(self, name: NodeId, core: BrokerCore | ClientCore, incarnation: int) -> Node:
-        node = Node(name, core, MemoryHistory(self._run, name, incarnation))
-        if name in self.nodes:
-            self.former.append(self.nodes[name])
-            self._launcher.write(self.now, "restarted", about=name)
-        self.nodes[name] = node
+    def add_host(
+        self,
+        name: NodeId,
+        door: HostDoor,
+        core: Any = None,
+        *,
+        address: NodeId | None = None,
+        start_again: Callable[..., Node] | None = None,
+    ) -> Node:
+        """Start a host, of whatever kind."""
+        node = self._new_node(name, door, core, address=address)
+        node.host, node.start_again = door, start_again
+        self._start(node)
         return node
+
+    def _new_node(self, name: NodeId, door: Door, core: Any, *, address: NodeId | None) -> Node:
+        address = address or name
+        life = name, door.incarnation
+        history = self._histories.setdefault(life, MemoryHistory(self._run, *life))
+        node = Node(name, address, door, core, history, self._clock_of(address))
+        there = self.nodes if address == name else self.twins
+        if address in there:
+            self.former.append(there[address])
+            node.disk = there[address].disk
+            self._launcher.write(self.now, "restarted", about=name)
+        there[address] = node
+        return node
+
+    def _start(self, node: Node) -> None:
+        self._carry_out(node, node.door.start(self.time_of(node)))
+
+    def _clock_of(self, address: NodeId) -> Clock:
+        clock = self._clocks.get(address)
+        if clock is None:
+            clock = Clock()
+            if self._drift:
+                chance = self.chance("drift")
+                rate = chance.uniform(1 - self._drift, 1 + self._drift)
+                clock = Clock(rate=rate, offset=chance.uniform(0, CLOCKS_APART_S))
+            self._clocks[address] = clock
+        return clock
+
+    # --- who is there -----------------------------------------------------------------------
+
+    def residents(self) -> list[Node]:
+        """The last life of every process."""
+        return [*self.nodes.values(), *self.twins.values()]
+
+    @property
+    def hosts(self) -> list[Node]:
+        """Those of them that play brokers."""
+        return [node for node in self.residents() if node.host is not None]
+
+    def who_plays(self, broker: NodeId) -> Node | None:
+        """The host that plays a broker, of several the one of the latest incarnation."""
+        players = [
+            node
+            for node in self.hosts
+            if node.is_alive and node.host is not None and broker in node.host.brokers
+        ]
+        return max(players, key=lambda node: node.door.incarnation, default=None)
+
+    def at_address(self, address: NodeId) -> Node:
+        """The last process that listened at an address."""
+        return self.twins.get(address) or self.nodes[address]
+
+    def unresolved(self) -> list[NodeId]:
+        """Who has failed, and is not got over: each counts as one of δ."""
+        return self.cores.unresolved(self.residents())
+
+    def vulnerable(self) -> int:
+        """How many failures are not over, cuts that are not healed included."""
+        return len({*self.unresolved(), *(cut.one for cut in self.cuts)})
 
     # --- time -------------------------------------------------------------------------------
 
@@ -229,6 +301,10 @@ class World:
             action(*arguments)
         self.now = until
 
+    def time_of(self, node: Node) -> float:
+        """What its own clock shows."""
+        return node.clock.at(self.now)
+
     # --- what the application does ------------------------------------------------------------
 
     def when_ready(self, node: Node, action: Callable[[], None]) -> None:
@@ -238,18 +314,36 @@ class World:
         else:
             node.on_ready.append(action)
 
+    def act(self, node: Node, action: Callable[..., object], *arguments: Any) -> None:
+        """Let the application of a node do something, or if it is paused, when it goes on.
+
+        One that has stopped does nothing any more.
+        """
+        if node.is_paused:
+            node.on_going_on.append(partial(self.act, node, action, *arguments))
+        elif node.is_alive:
+            action(*arguments)
+
     def carry_out_calls(self, node: Node) -> None:
         """Carry out what calls to a client's core have asked for."""
-        assert isinstance(node.core, ClientCore)
-        self._carry_out(node, node.core.take_effects())
+        assert node.client is not None
+        effects = node.client.take_effects()
+        if self._step_cost_s and effects:
+            self._put_to_work(node, effects)
+        else:
+            self._carry_out(node, effects)
 
     def move(self, giver: NodeId, taker: NodeId, *children: NodeId) -> bool:
         """Ask a broker to hand children over to another child; returns whether it tries."""
         node = self.nodes[giver]
-        assert isinstance(node.core, BrokerCore)
-        begun, effects = node.core.move(self.now, taker, children)
+        begun, effects = node.core.move(self.time_of(node), taker, children)
         self._carry_out(node, effects)
-        return begun
+        return bool(begun)
+
+    def hand_over(self, node: Node, chance: random.Random) -> None:
+        """Let a host move something elsewhere that it can."""
+        assert node.host is not None
+        self._carry_out(node, node.host.hand_over(self.time_of(node), chance))
 
     def stop(self, node: Node) -> None:
         """Ask a node to finish and stop, as SIGTERM does."""
@@ -276,12 +370,14 @@ class World:
         self.break_link(name, broker)
         self.after(seconds, self.off_the_net.discard, name)
 
-    def crash(self, name: NodeId) -> None:
-        """Kill a node. Of what it sent last, its peers get some, and then they notice."""
-        node = self.nodes[name]
-        node.stopped, node.frozen = "crashed", None
-        self._launcher.write(self.now, "crashed", about=name)
-        self._note(f"{name} crashes")
+    def crash(self, address: NodeId) -> None:
+        """Kill a process. Of what it sent last, its peers get some, and then they notice."""
+        node = self.at_address(address)
+        if node.is_paused:
+            self._leave_pause(node)
+        node.stopped, node.frozen, node.work, node.done = "crashed", None, None, None
+        self._launcher.write(self.now, "crashed", about=node.name)
+        self._note(f"{address} crashes")
         for end in [end for end in self._ends.values() if end.node is node]:
             self._forget(end)
             peer = end.peer
@@ -289,31 +385,122 @@ class World:
                 noticed = self.random.uniform(self.now, max(self.now, peer.last_arrival))
                 self.at(noticed + peer.delay, self._hear_of_close, peer)
 
-    def restart(self, name: NodeId) -> None:
-        """Start a broker again that has crashed, as at first, but with what is on its disk."""
-        node = self.nodes[name]
-        if node.stopped is not None:
-            assert node.start_again is not None, f"{name} is no broker"
-            self._note(f"{name} is started again")
-            node.start_again(remembered=node.disk, incarnation=node.core.incarnation + 1)
+    def restart(
+        self, address: NodeId, disk: DiskState = DiskState.KEPT, **changes: Any
+    ) -> Node | None:
+        """Start a process again that has stopped, as at first, but for what is on its disk.
 
-    def freeze(self, name: NodeId) -> None:
-        """Stop a node where it is, as SIGSTOP does; connections stay as they are."""
-        node = self.nodes[name]
+        `changes` are other settings than before. None if it is running.
+        """
+        node = self.at_address(address)
+        if node.is_alive:
+            return None
+        self._note(f"{address} is started again" + ("" if disk is DiskState.KEPT else f", {disk}"))
+        return self._start_again(node, address, disk, changes)
+
+    def start_twin(self, name: NodeId, disk: DiskState = DiskState.KEPT, **changes: Any) -> Node:
+        """Start a host a second time, at another address, while the first one runs."""
+        address = NodeId(f"{name}~2")
+        assert address not in self.twins, f"{address} has been started before"
+        self._note(f"{name} is started a second time, at {address}")
+        node = self._start_again(self.nodes[name], address, disk, changes)
+        assert node is not None
+        return node
+
+    def _start_again(
+        self, before: Node, address: NodeId, disk: DiskState, changes: dict[str, Any]
+    ) -> Node:
+        assert before.start_again is not None, f"{before.name} cannot be started again"
+        if before.host is None:
+            return before.start_again(incarnation=before.door.incarnation + 1)
+        written = before.disk.versions
+        if disk is DiskState.LOST:
+            incarnation, remembered = 0, None
+        else:
+            old = disk is DiskState.OLD
+            incarnation, remembered = self.chance("disks").choice(written) if old else written[-1]
+        return before.start_again(
+            incarnation=incarnation + 1, remembered=remembered, address=address, **changes
+        )
+
+    def freeze(self, address: NodeId) -> None:
+        """Stop a process where it is, as SIGSTOP does; clock and connections stay as they are."""
+        node = self.at_address(address)
         if node.stopped is None and node.frozen is None:
             node.frozen = []
-            self._launcher.write(self.now, "frozen", about=name)
-            self._note(f"{name} is frozen")
+            self._launcher.write(self.now, "frozen", about=node.name)
+            self._note(f"{address} is frozen")
 
-    def unfreeze(self, name: NodeId) -> None:
+    def unfreeze(self, address: NodeId) -> None:
         """Let it go on, with everything that has happened in the meantime."""
-        node = self.nodes[name]
-        missed, node.frozen = node.frozen, None
-        if missed is not None and node.stopped is None:
-            self._launcher.write(self.now, "unfrozen", about=name)
-            self._note(f"{name} goes on")
-            for happened in missed:
+        node = self.at_address(address)
+        if node.is_frozen:
+            missed, node.frozen = node.frozen, None
+            self._launcher.write(self.now, "unfrozen", about=node.name)
+            self._note(f"{address} goes on")
+            self._catch_up_with_work(node)
+            for happened in missed or ():
                 self._tell(node, happened)
+
+    def pause(self, address: NodeId, seconds: float) -> None:
+        """Stop a machine for a while, clock and all; to itself, no time passes.
+
+        What comes for it waits, and then comes as one read from each connection. It is not in the
+        history: nobody is to notice.
+        """
+        node = self.at_address(address)
+        if node.stopped is None and node.frozen is None:
+            self._note(f"{address} is paused for {seconds:.3f} s")
+            node.frozen, node.is_paused = [], True
+            node.timer += 1  # it is armed again at the end
+            node.clock.stop(self.now)
+            self.after(seconds, self._end_pause, node)
+
+    def _end_pause(self, node: Node) -> None:
+        if not node.is_paused:
+            return
+        missed = self._leave_pause(node)
+        self._note(f"{node.address} goes on")
+        self._arm(node)
+        self._catch_up_with_work(node)
+        for happened in _as_reads(missed):
+            self._tell(node, happened)
+        actions, node.on_going_on = node.on_going_on, []
+        for action in actions:
+            action()
+
+    def _leave_pause(self, node: Node) -> list[Input]:
+        missed, node.frozen = node.frozen or [], None
+        node.is_paused = False
+        node.clock.go_on(self.now)
+        return missed
+
+    def jump(self, address: NodeId, seconds: float) -> None:
+        """Set the clock of a machine forward; what is due by then is due."""
+        node = self.at_address(address)
+        self._note(f"the clock of {address} goes {seconds:.3f} s forward")
+        node.clock.jump(self.now, seconds)
+        if not node.is_paused:
+            self._arm(node)
+
+    def cut(self, cut: Cut) -> None:
+        """Let nothing through there until `heal`: what is sent waits, and who dials is not heard.
+
+        Nodes are named by their addresses.
+        """
+        self._note(str(cut))
+        self.cuts.append(cut)
+
+    def heal(self, cut: Cut) -> None:
+        """Let everything through again, and what has waited on connections that both ends have."""
+        self.cuts.remove(cut)
+        self._note(f"no more: {cut}")
+        for end in list(self._ends.values()):
+            if end.waiting:
+                self.after(end.delay, self._come_through, end)
+
+    def _is_cut(self, sender: NodeId, receiver: NodeId) -> bool:
+        return any(cut.stops(sender, receiver) for cut in self.cuts)
 
     def links(self) -> list[tuple[NodeId, NodeId]]:
         """Who is connected with whom, each pair once."""
@@ -331,15 +518,64 @@ class World:
             return
         if node.frozen is not None:
             node.frozen.append(happened)
-            return
-        core = node.core
-        if isinstance(core, BrokerCore):
-            self._carry_out(node, core.step(self.now, happened))
-            if self._is_traced:
-                self._note_held(node, core)
+        elif self._step_cost_s:
+            self._put_to_work(node, happened)
         else:
-            core.step(self.now, happened)
-            self._carry_out(node, core.take_effects())
+            self._carry_out(node, self._step(node, happened))
+            if self._is_traced and node.host is not None:
+                self._note_held(node, node.host)
+
+    def _step(self, node: Node, happened: Input) -> list[Effect]:
+        effects = node.door.step(node.clock.at(self.now), happened)
+        if self.on_step is not None:
+            self.on_step(node)
+        return effects
+
+    # Where steps take time, a node does one thing after the other.
+
+    def _put_to_work(self, node: Node, task: Input | list[Effect]) -> None:
+        """Let a node do something, or carry out what it was called for, when it has time."""
+        if node.work is None:
+            node.work = deque()
+            self._work(node, task)
+        else:
+            node.work.append(task)
+
+    def _work(self, node: Node, task: Input | list[Effect]) -> None:
+        if isinstance(task, list):
+            effects, size = task, sum(isinstance(effect, SendMessage) for effect in task)
+        else:
+            effects = self._step(node, task)
+            size = len(task.messages) if isinstance(task, MessagesReceived) else 1
+        cost = sum(self.chance("step cost").uniform(*COST_FACTORS) for _ in range(size))
+        self.after(cost * self._step_cost_s, self._end_work, node, effects)
+
+    def _end_work(self, node: Node, effects: list[Effect]) -> None:
+        """Send what the node has to send by now, and turn to what has come meanwhile."""
+        if node.stopped is not None:
+            return
+        if node.frozen is not None:
+            node.done = effects
+            return
+        self._carry_out(node, effects)
+        if self._is_traced and node.host is not None:
+            self._note_held(node, node.host)
+        if not node.work:
+            node.work = None
+            return
+        task = node.work.popleft()
+        if isinstance(task, MessagesReceived):
+            # As one read from a socket would, it takes all that has come there.
+            task, *others = _as_reads([task, *node.work])
+            node.work.clear()
+            node.work.extend(others)
+        self._work(node, task)
+
+    def _catch_up_with_work(self, node: Node) -> None:
+        """Send what it would have sent, had it not been frozen."""
+        effects, node.done = node.done, None
+        if effects is not None:
+            self._end_work(node, effects)
 
     def _carry_out(self, node: Node, effects: list[Effect]) -> None:
         if self.on_effects is not None:
@@ -350,8 +586,8 @@ class World:
                     for link in links:
                         self._send(link, message)
                 case SetTimer(at):
-                    node.timer += 1
-                    self.at(at, self._fire, node, node.timer)
+                    node.timer_at = at
+                    self._arm(node)
                 case RecordHistory(kind, fields):
                     node.history.write(self.now, kind, **fields)
                 case Deliver(delivery):
@@ -366,7 +602,7 @@ class World:
                     if outcome is not None:
                         outcome(refusal)
                 case RememberLinks(links):
-                    node.disk = links
+                    node.disk.versions.append((node.door.incarnation, links))
                 case BecomeReady():
                     node.is_ready = True
                     actions, node.on_ready = node.on_ready, []
@@ -375,7 +611,7 @@ class World:
                 case Stop(reason, comes_back):
                     self._stop(node, reason)
                     if comes_back:
-                        self.after(self._delay_s[1], self.restart, node.name)
+                        self.after(self._delay_s[1], self.restart, node.address)
                 case ReportConfirmed() | ReportSkipped():
                     pass
                 case WriteLog(level, event, fields):
@@ -385,10 +621,10 @@ class World:
                 case _:
                     _refuse(effect)
 
-    def _note_held(self, node: Node, core: BrokerCore) -> None:
+    def _note_held(self, node: Node, host: HostDoor) -> None:
         """Tell what a broker holds since this step, and what it does not hold any more."""
         before, node.held = node.held, {}
-        for held in core.publications.describe_held(self.now):
+        for held in host.describe_held(self.time_of(node)):
             name = f"{held['publisher']}:{held['number']}"
             is_new = name not in before
             node.held[name] = before.pop(name, self.now)
@@ -397,17 +633,30 @@ class World:
         for name, since in before.items():
             self._note(f"{node.name}: settles {name}, held for {1000 * (self.now - since):.3f} ms")
 
+    def _arm(self, node: Node) -> None:
+        """See to it that the timer of a node fires when its clock shows the time."""
+        node.timer += 1
+        if node.timer_at is not None:
+            at = max(node.clock.when(node.timer_at), self.now)
+            self.at(at, self._fire, node, node.timer)
+
     def _fire(self, node: Node, timer: int) -> None:
-        if timer == node.timer:
+        if timer == node.timer and node.timer_at is not None:
+            node.clock.reach(node.timer_at)
+            node.timer_at = None
             self._tell(node, TimerFired())
 
     def _connect(self, node: Node, address: NodeId, delay: float) -> None:
         if node.stopped is not None:
             return
-        found = self.nodes.get(address)
         if node.name in self.off_the_net:
             self._tell(node, LinkFailed(address, "network is unreachable"))
             return
+        if self._is_out_of_reach(node, address):
+            given_up_at = self.now - delay + self.limits.dial_timeout_s
+            self._dial_again_later(node, address, delay, given_up_at)
+            return
+        found = self.twins.get(address) or self.nodes.get(address)
         if found is None or found.stopped is not None:
             self._tell(node, LinkFailed(address, "connection refused", is_refused=True))
             return
@@ -417,6 +666,30 @@ class World:
         self._ends[here.link], self._ends[there.link] = here, there
         self._tell(found, LinkOpened(there.link))
         self._tell(node, LinkOpened(here.link, address))
+
+    def _is_out_of_reach(self, node: Node, address: NodeId) -> bool:
+        """Whether nobody there answers, not even to say that nobody listens."""
+        found = self.twins.get(address) or self.nodes.get(address)
+        return (
+            self._is_cut(node.address, address)
+            or self._is_cut(address, node.address)
+            or (found is not None and found.is_paused)
+        )
+
+    def _dial_again_later(
+        self, node: Node, address: NodeId, delay: float, given_up_at: float
+    ) -> None:
+        at = min(self.now + SYN_AGAIN_S, given_up_at)
+        self.at(max(at, self.now), self._dial_again, node, address, delay, given_up_at)
+
+    def _dial_again(self, node: Node, address: NodeId, delay: float, given_up_at: float) -> None:
+        if self.now >= given_up_at:
+            reason = f"no answer within {self.limits.dial_timeout_s:g} s"
+            self._tell(node, LinkFailed(address, reason))
+        elif self._is_out_of_reach(node, address):
+            self._dial_again_later(node, address, delay, given_up_at)
+        else:
+            self._connect(node, address, delay)
 
     def _send(self, link: LinkId, message: Message) -> None:
         end = self._ends.get(link)
@@ -431,11 +704,40 @@ class World:
         self.at(arrival, self._arrive, peer, message, end.node.name)
 
     def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
-        if not end.is_open:
+        if not end.is_open or self._waits(end, message):
             return
         if self._is_traced:
             self._note(f"{sender} -> {end.node.name}: {describe_message(message)}")
         self._tell(end.node, MessagesReceived(end.link, [message]))
+
+    def _waits(self, end: End, coming: Message | Ending) -> bool:
+        """Whether what comes does not get through, or what came before it did not.
+
+        TCP sends it again until it does. But of what waits when the other side closes, or is
+        killed, some is never sent again.
+        """
+        if not (self.cuts or end.waiting) or end.peer is None:
+            return False
+        if not end.waiting and not self._is_cut(end.peer.node.address, end.node.address):
+            return False
+        if isinstance(coming, Ending):
+            del end.waiting[self.chance("cuts").randint(0, len(end.waiting)) :]
+        if not end.waiting or end.waiting[-1] is not ENDING:
+            end.waiting.append(coming)
+        return True
+
+    def _come_through(self, end: End) -> None:
+        """Let arrive what has waited, if the cut is still healed."""
+        assert end.peer is not None
+        sender = end.peer.node
+        if self._is_cut(sender.address, end.node.address):
+            return
+        waiting, end.waiting = end.waiting, []
+        for coming in waiting:
+            if isinstance(coming, Ending):
+                self._hear_of_close(end)
+            else:
+                self._arrive(end, coming, sender.name)
 
     def _deliver(self, node: Node, delivery: Delivery) -> None:
         if self._is_traced:
@@ -456,7 +758,7 @@ class World:
             self.at(arrival, self._hear_of_close, peer)
 
     def _hear_of_close(self, end: End) -> None:
-        if end.is_open:
+        if end.is_open and not self._waits(end, ENDING):
             self._forget(end)
             self._tell(end.node, LinkClosed(end.link, "closed by the other side"))
 
@@ -465,7 +767,7 @@ class World:
         self._ends.pop(end.link, None)
 
     def _stop(self, node: Node, reason: str) -> None:
-        node.stopped = reason
+        node.stopped, node.work = reason, None
         self._note(f"{node.name}: stops, {reason}")
         for end in [end for end in self._ends.values() if end.node is node]:
             self._close(end.link)
@@ -478,10 +780,28 @@ class World:
 
     def records(self) -> list[Record]:
         """Everything that was recorded, node by node."""
-        histories = [node.history for node in (*self.former, *self.nodes.values())]
+        nodes = (*self.former, *self.residents())
+        histories = list({id(node.history): node.history for node in nodes}.values())
         if self._launcher.records:
             histories.append(self._launcher)
         return [record for history in histories for record in history.records]
+
+
+def _as_reads(tasks: Iterable[_Task]) -> list[_Task]:
+    """Put together what came over one link, where the first of it stands."""
+    reads: list[_Task] = []
+    places: dict[LinkId, int] = {}
+    for task in tasks:
+        if isinstance(task, MessagesReceived) and task.link in places:
+            place = places[task.link]
+            read = reads[place]
+            assert isinstance(read, MessagesReceived)
+            reads[place] = attrs.evolve(read, messages=[*read.messages, *task.messages])
+            continue
+        if isinstance(task, MessagesReceived):
+            places[task.link] = len(reads)
+        reads.append(task)
+    return reads
 
 
 def _refuse(effect: NoReturn) -> NoReturn:

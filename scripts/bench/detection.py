@@ -25,8 +25,9 @@ import click
 
 from broker.client_core import ClientCore
 from broker.core import BrokerCore
+from broker.sim.nodes import Node
 from broker.sim.workloads import random_content, random_filter
-from broker.sim.world import Node, World
+from broker.sim.world import World
 from routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, SubscriptionId

@@ -17,7 +17,7 @@ import attrs
 
 from broker.effects import Delivery
 from broker.messages import Message, Publish
-from broker.sim.world import Node
+from broker.sim.nodes import Node
 from faulttol.guarantees import check
 from faulttol.neighbourhood import Life
 from routing.ids import NodeId

@@ -19,7 +19,8 @@ from broker.core import BrokerCore
 from broker.effects import Effect, Refusal, SendMessage
 from broker.inputs import Input, LinkId, MessagesReceived
 from broker.messages import Message
-from broker.sim.world import End, Node, World
+from broker.sim.nodes import End, Node
+from broker.sim.world import World
 from routing.ids import NodeId, OperationId
 from routing.values import Value
 from scripts.bench.order_world import LIMITS

@@ -19,7 +19,8 @@ from broker.core import BrokerCore
 from broker.effects import Delivery, Effect, Refusal, SendMessage
 from broker.inputs import LinkId, MessagesReceived
 from broker.messages import Message, Publish
-from broker.sim.world import SIMULATED_LIMITS, End, Node, World
+from broker.sim.nodes import End, Node
+from broker.sim.world import SIMULATED_LIMITS, World
 from faulttol.history import Record
 from routing.ids import NodeId, OperationId
 from scripts.bench.order_workload import Party, Scene

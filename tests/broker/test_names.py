@@ -31,7 +31,8 @@ from broker.messages import (
     Welcome,
 )
 from broker.names import SECRET_CHARS
-from broker.sim.world import Node, World
+from broker.sim.nodes import Node
+from broker.sim.world import World
 from faulttol.neighbourhood import Life, TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.conversation import Client, Conversation

@@ -53,7 +53,7 @@ def test_the_broker_nearest_the_root_that_sees_both_decides() -> None:
 def test_a_held_publication_says_for_whom_it_waits() -> None:
     overlay = two_that_race("pairwise")
     p = overlay.world.nodes["p"].core  # type: ignore[index]
-    p.publish(overlay.world.now, {"x": 3})  # type: ignore[union-attr]
+    p.publish(overlay.world.now, {"x": 3})
     overlay.world.carry_out_calls(overlay.world.nodes["p"])  # type: ignore[index]
     overlay.settle(2 * MS)
 
@@ -109,7 +109,7 @@ def test_exact_detection_is_the_overlays_choice_and_spares_a_wait_in_vain() -> N
 def test_unordered_publications_and_subscriptions_do_not_wait() -> None:
     overlay = two_that_race("pairwise")
     p = overlay.world.nodes["p"].core  # type: ignore[index]
-    p.publish(overlay.world.now, {"x": 3}, ordered=False)  # type: ignore[union-attr]
+    p.publish(overlay.world.now, {"x": 3}, ordered=False)
     overlay.world.carry_out_calls(overlay.world.nodes["p"])  # type: ignore[index]
     overlay.settle(1.5 * MS)
 

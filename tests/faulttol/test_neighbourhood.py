@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from broker.client_core import ClientCore
 from broker.core import BrokerCore
-from broker.sim.world import Node, World
+from broker.sim.nodes import Node
+from broker.sim.world import World
 from faulttol.neighbourhood import Life, Neighbourhood, TopologyLink
 from routing.ids import NodeId
 from tests.conversation import Conversation

@@ -54,7 +54,8 @@ from broker.messages import (
     Subscribe,
     Summon,
 )
-from broker.sim.world import LIVELY_LIMITS, Node
+from broker.sim.nodes import Node
+from broker.sim.world import LIVELY_LIMITS
 from faulttol.neighbourhood import Life
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.orderings import ORDERINGS

@@ -25,9 +25,10 @@ from broker.effects import Delivery
 from broker.errors import NotAdvertisedError
 from broker.inputs import LinkId
 from broker.messages import Message
+from broker.sim.nodes import End
 from broker.sim.small_systems import FORK, LINE, PAIR, Tree
 from broker.sim.trace_text import describe_message
-from broker.sim.world import End, World
+from broker.sim.world import World
 from faulttol.guarantees import check
 from routing.conflicts import DETECTIONS
 from routing.ids import NodeId, SubscriptionId
@@ -216,7 +217,7 @@ class OrderMachine(RuleBasedStateMachine):
 
     def leftovers(self) -> list[str]:
         brokers = [self.world.nodes[NodeId(name)].core for name in self.tree]
-        unfinished = [text for core in brokers for text in core.unfinished()]  # type: ignore[union-attr]
+        unfinished = [text for core in brokers for text in core.unfinished()]
         return unfinished + [
             f"{client.node.name} has {client.core.unconfirmed} unconfirmed"
             for client in self.clients
