@@ -1,0 +1,285 @@
+"""Every message in every state of a connection, and on what condition it may be said there."""
+
+from typing import Any, Final
+
+import attrs
+import pytest
+
+from broker.errors import RemoteProtocolError
+from broker.host.link_states import CONDITIONS, LEGAL, LinkState, Speaker, require_legal
+from broker.messages import (
+    Advertise,
+    Flag,
+    Goodbye,
+    GoodbyeCode,
+    Leave,
+    Message,
+    NodeKind,
+    Publish,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+)
+from broker.vocabulary import (
+    MESSAGE_TYPES,
+    PROTOCOL_VERSION,
+    Announce,
+    Announced,
+    Attach,
+    AttachRequest,
+    AttachTables,
+    EndOfStep,
+    Hello,
+    Join,
+    Life,
+    Probe,
+    ProbeReply,
+    Progress,
+    Relocate,
+    Relocated,
+    Seating,
+    Welcome,
+)
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from tests.broker.test_link_states import SAMPLES as OLD_SAMPLES
+
+PEER, HERE, OTHER = NodeId("peer"), NodeId("here"), NodeId("other")
+OPERATION: Final = OperationId("peer#1.7")
+OTHERS_OPERATION: Final = OperationId("other#1.7")
+
+NEW_SAMPLES: Final[tuple[Message, ...]] = (
+    Hello(
+        version=PROTOCOL_VERSION,
+        node=PEER,
+        kind=NodeKind.CLIENT,
+        incarnation=1,
+        host=PEER,
+        to=HERE,
+    ),
+    Welcome(
+        node=PEER,
+        term=1,
+        host=NodeId("host"),
+        incarnation=1,
+        ordering="fifo",
+        policy="filter",
+        delta=1,
+        detection="fast",
+        heartbeat_interval_ms=500,
+        heartbeat_timeout_ms=3000,
+        resumed=False,
+    ),
+    EndOfStep(step=1),
+    Progress(received=0, sent=0, forgotten=0, base=0),
+    Join(operation=OPERATION),
+    Seating(),
+    AttachRequest(broker=HERE),
+    Attach(
+        node=PEER,
+        kind=NodeKind.CLIENT,
+        incarnation=1,
+        to=HERE,
+        term=1,
+        taken=0,
+        forgot=0,
+        base=0,
+        sent_stable=0,
+        sent_confirmed=0,
+        sent_steps=(),
+        received_stable=0,
+        received_confirmed=0,
+        received_steps=(),
+    ),
+    AttachTables(),
+    Probe(lives=()),
+    ProbeReply(life=Life(PEER, 1), heard=()),
+    Announce(number=1, reach=1, logs=b""),
+    Announced(number=1),
+    Relocate(broker=HERE, host=PEER),
+    Relocated(broker=HERE),
+)
+OWN_LEAVE: Final = Leave(operation=OPERATION, node=PEER, distance=0)
+SAMPLE_OF: Final[dict[type[Message], Any]] = {
+    type(sample): sample for sample in (*OLD_SAMPLES, *NEW_SAMPLES, OWN_LEAVE)
+}
+STRANGER: Final = Speaker(here=NodeId(""), node=NodeId(""), incarnation=0)
+SPEAKER: Final = Speaker(here=HERE, node=PEER, incarnation=1)
+
+
+def sample(kind: type[Message], /, **changes: Any) -> Message:
+    changed: Message = attrs.evolve(SAMPLE_OF[kind], **changes)
+    return changed
+
+
+def speaker_in(state: LinkState, **changes: Any) -> Speaker:
+    return attrs.evolve(STRANGER if state is LinkState.AWAITING_HELLO else SPEAKER, **changes)
+
+
+def test_there_is_a_sample_of_every_message() -> None:
+    assert SAMPLE_OF.keys() == set(MESSAGE_TYPES.values())
+
+
+@pytest.mark.parametrize("state", LinkState)
+@pytest.mark.parametrize("message", SAMPLE_OF.values(), ids=lambda m: type(m).__name__)
+def test_every_message_in_every_state(state: LinkState, message: Message) -> None:
+    if type(message) in LEGAL[state]:
+        require_legal(state, speaker_in(state), message)
+        return
+    with pytest.raises(RemoteProtocolError) as caught:
+        require_legal(state, speaker_in(state), message)
+
+    assert str(caught.value) == (
+        f"{type(message).__name__} is not expected on a connection in state '{state}'"
+    )
+
+
+@pytest.mark.parametrize("state", [LinkState.TO_CLIENT, LinkState.TO_MONITOR, LinkState.TO_HOST])
+def test_what_brokers_tell_each_other_nobody_else_tells_them(state: LinkState) -> None:
+    told = {type(m) for m in NEW_SAMPLES} | {type(m) for m in OLD_SAMPLES}
+    between = {kind for kind in LEGAL[LinkState.TO_BROKER] if kind in told}
+    names = {"Settled", "Confirm", "Refuse", "Claim", "Announce", "Announced"}
+
+    assert names <= {kind.__name__ for kind in between}
+    assert not names & {kind.__name__ for kind in LEGAL[state]}
+
+
+def hello(kind: NodeKind, **changes: Any) -> Message:
+    usual: dict[str, Any] = {"kind": kind, "to": ""}
+    if kind in (NodeKind.BROKER, NodeKind.HOST):
+        usual["address"] = "peer:1"
+    return sample(Hello, **(usual | changes))
+
+
+def publish(**changes: Any) -> Message:
+    return sample(Publish, **changes)
+
+
+GOODBYES: Final[list[Message]] = [
+    Goodbye(code=code, reason="") for code in (GoodbyeCode.ELSEWHERE, GoodbyeCode.FENCED)
+]
+WRONG: Final[dict[LinkState, dict[type[Message], list[Message]]]] = {
+    LinkState.AWAITING_HELLO: {
+        Hello: [
+            hello(NodeKind.BROKER, address=""),
+            hello(NodeKind.CLIENT, address="peer:1"),
+            hello(NodeKind.MONITOR, address="peer:1"),
+            hello(NodeKind.HOST, address=""),
+            hello(NodeKind.CLIENT, host=OTHER),
+            hello(NodeKind.HOST, host=OTHER),
+            hello(NodeKind.CLIENT, term=1),
+            hello(NodeKind.HOST, term=1),
+            hello(NodeKind.MONITOR, to=HERE),
+            hello(NodeKind.HOST, taken=1),
+            hello(NodeKind.HOST, known_term=1),
+        ],
+    },
+    LinkState.AWAITING_WELCOME: {Welcome: [sample(Welcome, node=HERE)]},
+    LinkState.ATTACHING: {Welcome: [sample(Welcome, node=HERE)]},
+    LinkState.ATTACHED: {
+        Attach: [
+            sample(Attach, node=OTHER),
+            sample(Attach, to=OTHER),
+            sample(Attach, incarnation=2),
+        ],
+    },
+    LinkState.TO_BROKER: {
+        EndOfStep: [EndOfStep(step=0)],
+        Publish: [],
+        Advertise: [sample(Advertise, path=()), sample(Advertise, path=(PEER, OTHER))],
+        Subscribe: [sample(Subscribe, path=()), sample(Subscribe, path=(PEER, OTHER))],
+        Join: [],
+        Leave: [sample(Leave, node=OTHER)],
+    },
+    LinkState.TO_CLIENT: {
+        EndOfStep: [EndOfStep(step=0), EndOfStep(step=1, logs=b"\x08")],
+        Progress: [sample(Progress, logs=b"\x08")],
+        Publish: [
+            publish(publisher=OTHER),
+            publish(incarnation=2),
+            publish(flags=Flag.AWAITED),
+            publish(flags=Flag.URGENT | Flag.REQUESTED),
+            publish(flags=1 << 8),
+        ],
+        Advertise: [
+            sample(Advertise, advertisement=AdvertisementId("other/1")),
+            sample(Advertise, operation=OTHERS_OPERATION),
+        ],
+        Unadvertise: [
+            sample(Unadvertise, advertisement=AdvertisementId("other/1")),
+            sample(Unadvertise, operation=OTHERS_OPERATION),
+        ],
+        Subscribe: [
+            sample(Subscribe, subscription=SubscriptionId("other/1")),
+            sample(Subscribe, operation=OTHERS_OPERATION),
+        ],
+        Unsubscribe: [
+            sample(Unsubscribe, subscription=SubscriptionId("other/1")),
+            sample(Unsubscribe, operation=OTHERS_OPERATION),
+        ],
+        Join: [Join(operation=OTHERS_OPERATION), Join(operation=OperationId(""))],
+        Leave: [
+            sample(Leave, node=OTHER),
+            sample(Leave, distance=1),
+            sample(Leave, operation=OTHERS_OPERATION),
+        ],
+        Goodbye: GOODBYES,
+    },
+    LinkState.TO_MONITOR: {Goodbye: GOODBYES},
+    LinkState.TO_HOST: {},
+}
+
+
+def test_there_are_examples_of_every_condition() -> None:
+    assert {state: set(of) for state, of in WRONG.items()} == {
+        state: set(of) for state, of in CONDITIONS.items()
+    }
+    assert all(set(CONDITIONS[state]) <= LEGAL[state] for state in LinkState)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"), [(s, m) for s, of in WRONG.items() for each in of.values() for m in each]
+)
+def test_what_is_not_its_own_nobody_may_say(state: LinkState, message: Message) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"^{type(message).__name__}: "):
+        require_legal(state, speaker_in(state), message)
+
+
+@pytest.mark.parametrize("kind", NodeKind)
+def test_everybody_may_greet_once(kind: NodeKind) -> None:
+    require_legal(LinkState.AWAITING_HELLO, STRANGER, hello(kind))
+
+    with pytest.raises(RemoteProtocolError, match="Hello: peer has greeted already"):
+        require_legal(LinkState.AWAITING_HELLO, SPEAKER, hello(kind))
+
+
+def test_a_broker_greets_on_behalf_of_its_host() -> None:
+    greeting = hello(NodeKind.BROKER, host=OTHER, term=3, known_term=2, taken=7, to=HERE)
+
+    require_legal(LinkState.AWAITING_HELLO, STRANGER, greeting)
+
+
+@pytest.mark.parametrize(
+    "message", [publish(flags=Flag.AWAITED), Join(operation=OPERATION), OWN_LEAVE]
+)
+def test_what_a_child_may_say_a_parent_may_not(message: Message) -> None:
+    require_legal(LinkState.TO_BROKER, SPEAKER, message)
+
+    with pytest.raises(RemoteProtocolError, match=f"^{type(message).__name__}: "):
+        require_legal(LinkState.TO_BROKER, attrs.evolve(SPEAKER, is_above=True), message)
+
+
+@pytest.mark.parametrize("state", [LinkState.TO_BROKER, LinkState.TO_CLIENT])
+def test_the_steps_of_batches_grow(state: LinkState) -> None:
+    require_legal(state, attrs.evolve(SPEAKER, step=7), EndOfStep(step=8))
+
+    with pytest.raises(RemoteProtocolError, match="EndOfStep: step 7 after step 7"):
+        require_legal(state, attrs.evolve(SPEAKER, step=7), EndOfStep(step=7))
+
+
+def test_who_attaches_is_what_it_has_greeted_as() -> None:
+    attach = sample(Attach, kind=NodeKind.BROKER, incarnation=0)
+    broker = attrs.evolve(SPEAKER, kind=NodeKind.BROKER)
+    require_legal(LinkState.ATTACHED, broker, attach)
+
+    with pytest.raises(RemoteProtocolError, match="the broker peer attaches as a client"):
+        require_legal(LinkState.ATTACHED, broker, sample(Attach))
