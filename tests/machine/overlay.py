@@ -4,6 +4,7 @@ Nobody detects anything here and nobody chooses a coordinator: everybody around 
 random order, and when all have, the region is rebuilt. What is tested is the log and `rebuild`.
 """
 
+import itertools
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -209,10 +210,23 @@ class Leaf:
         )
 
     def _advertised(self) -> list[Any]:
-        return [*self.world.entries_of(self, Advertise)]
+        return self._entries_of(Advertise)
 
     def _subscribed(self) -> list[Any]:
-        return [*self.world.entries_of(self, Subscribe)]
+        return self._entries_of(Subscribe)
+
+    def _entries_of(self, kind: type) -> list[Told[Any]]:
+        """What it has told its broker, as entries of a table."""
+        told: Any = self.subscriptions if kind is Subscribe else self.advertisements
+        entries = [
+            Told(self.entry(name, text), self.told_in[name]) for name, (text, _) in told.items()
+        ]
+        withdrawal = Unsubscribe if kind is Subscribe else Unadvertise
+        for control in self.controls:
+            if isinstance(control.message, withdrawal) and control.about is not None:
+                about: Any = control.about
+                entries.append(Told(about, self.told_in[about.id], control.step))
+        return entries
 
     def since(self, step: int) -> tuple[int, list[Message]]:
         """What the broker has not taken."""
@@ -290,19 +304,6 @@ class World:
         return Machine(
             name, self.parent[name], settings=self.settings, limits=LIMITS, outbox=Outbox()
         )
-
-    def entries_of(self, leaf: Leaf, kind: type) -> list[Told[Any]]:
-        """What a leaf has told its broker, as entries of a table."""
-        told: Any = leaf.subscriptions if kind is Subscribe else leaf.advertisements
-        entries = [
-            Told(leaf.entry(name, text), leaf.told_in[name]) for name, (text, _) in told.items()
-        ]
-        withdrawal = Unsubscribe if kind is Subscribe else Unadvertise
-        for control in leaf.controls:
-            if isinstance(control.message, withdrawal) and control.about is not None:
-                about: Any = control.about
-                entries.append(Told(about, leaf.told_in[about.id], control.step))
-        return entries
 
     # --- links ------------------------------------------------------------------------------
 
@@ -534,13 +535,14 @@ class World:
             now=float(self.time),
         )
         self.stats["rebuilt"] += len(new)
+        dead = {leaf for leaf in self.leaves if self.is_dead(leaf)}
         for node, machine in new.items():
             # Beyond the log there may be steps of which no trace is left but that they are over.
             known = max(a.logs[node].last for a in attachments)
             lost = self.snapshots.get((node, known))
             if lost is not None and known == machine.steps.number:
                 self.stats["compared"] += 1
-                self.differences += compare(lost, snapshot(machine), self)
+                self.differences += compare(lost, snapshot(machine), dead)
         self.fresh = {f: t for f, t in self.fresh.items() if f[0] not in region}
         for node, machine in new.items():
             self.machines[node] = machine
@@ -716,13 +718,7 @@ class World:
         dead = {leaf for leaf in self.leaves if self.is_dead(leaf)}
         for leaf in self.leaves.values():
             got = [key for key, _ in leaf.delivered]
-            if len(set(got)) != len(got):
-                found.append(f"{leaf.node} got something twice: {got}")
-            last: dict[NodeId, int] = {}
-            for publisher, _, seq in got:
-                if last.get(publisher, 0) > seq:
-                    found.append(f"{leaf.node} got {publisher} out of order: {got}")
-                last[publisher] = seq
+            found += wrong_in(leaf.node, got)
             owed = {
                 key
                 for key, (time, value, _) in self.published.items()
@@ -768,20 +764,36 @@ class World:
     def _disorder(self) -> list[str]:
         if self.settings.ordering in ("none", "fifo"):
             return []
-        found = []
         streams = {
             leaf.node: [k for k, _ in leaf.delivered if not self.published[k][2] & Flag.UNORDERED]
             for leaf in self.leaves.values()
         }
-        nodes = sorted(streams)
-        for place, one in enumerate(nodes):
-            for other in nodes[place + 1 :]:
-                both = set(streams[one]) & set(streams[other])
-                first = [k for k in streams[one] if k in both]
-                second = [k for k in streams[other] if k in both]
-                if first != second:
-                    found.append(f"{one} and {other} disagree: {first} {second}")
-        return found
+        return disagreements(streams)
+
+
+def wrong_in(node: NodeId, got: Sequence[Key]) -> list[str]:
+    """What one client got twice, or out of the order of its publisher."""
+    found = []
+    if len(set(got)) != len(got):
+        found.append(f"{node} got something twice: {got}")
+    last: dict[NodeId, int] = {}
+    for publisher, _, seq in got:
+        if last.get(publisher, 0) > seq:
+            found.append(f"{node} got {publisher} out of order: {got}")
+        last[publisher] = seq
+    return found
+
+
+def disagreements(streams: Mapping[NodeId, Sequence[Key]]) -> list[str]:
+    """What two clients got in two orders."""
+    found = []
+    for one, other in itertools.combinations(sorted(streams), 2):
+        both = set(streams[one]) & set(streams[other])
+        first = [k for k in streams[one] if k in both]
+        second = [k for k in streams[other] if k in both]
+        if first != second:
+            found.append(f"{one} and {other} disagree: {first} {second}")
+    return found
 
 
 def since(neighbour: Neighbour, step: int, upto: int) -> tuple[int, list[Message]]:
@@ -841,12 +853,11 @@ def without(state: dict[str, Any], dead: set[NodeId]) -> dict[str, Any]:
     }
 
 
-def compare(lost: dict[str, Any], found: dict[str, Any], world: World) -> list[str]:
+def compare(lost: dict[str, Any], found: dict[str, Any], dead: set[NodeId]) -> list[str]:
     """In what a rebuilt broker is not the one that was lost, stable things apart.
 
-    Clients that failed with it are not brought back, nor what came from them.
+    Clients that failed with it (`dead`) are not brought back, nor what came from them.
     """
-    dead = {leaf for leaf in world.leaves if world.is_dead(leaf)}
     lost = without(lost, dead)
     found = without(found, dead)
     node = lost["node"]
