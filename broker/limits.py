@@ -181,6 +181,15 @@ class Limits:
     taker; names may be long."""
     move_portion: int = 500
     """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
+    attach_portion: int = 400
+    """Advertisements, and subscriptions, in one message of an attachment: some 50 ms to read."""
+    attach_steps: int = 10_000
+    """Steps of a log in one, likewise."""
+    attached_items_max: int = 1 << 20
+    """Of all that one node attaches: publications, entries, steps; ten times what there should be
+    after the longest time for which a slow client is waited for."""
+    attached_bytes_max: int = 256 << 20
+    """Bodies and contents of what one node attaches; no node has more on its way."""
     step_s: float = 0.02
     """What one link has sent is taken in for about so long, then it is the turn of others."""
     progress_delay_s: float = 0.02

@@ -112,7 +112,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 """A parent settles, and waits for no child."""
 
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
-_STREAM: Final = _REQUESTS | {
+IN_BATCHES: Final = _REQUESTS | {
     *(Publish, Settled, Acknowledge, Defer, PlacesRequest, PlacesReply, Placed),
     *(Confirm, Refuse, Claim),
 }
@@ -125,9 +125,9 @@ LEGAL: Final[Mapping[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: _ALWAYS | {Hello},
     LinkState.AWAITING_WELCOME: _ALWAYS | _ANSWERS,
     LinkState.ATTACHING: _ALWAYS | _ANSWERS,
-    LinkState.ATTACHED: _ALWAYS | _STREAM | {Attach, AttachTables},
+    LinkState.ATTACHED: _ALWAYS | IN_BATCHES | {Attach, AttachTables},
     LinkState.TO_BROKER: _ALWAYS
-    | _STREAM
+    | IN_BATCHES
     | _BETWEEN_HOSTS
     | {EndOfStep, Progress, Announce, Announced},
     LinkState.TO_CLIENT: _ALWAYS | _REQUESTS | {Publish, EndOfStep, Progress},

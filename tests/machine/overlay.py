@@ -43,6 +43,7 @@ from faulttol.steplog import Key, LogPart, StepLog, Taken
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.tables import RoutingEntry
+from tests.machine.wire import Lines, through_bytes
 
 LIMITS: Final = Limits(progress_batch=3)
 Parcel = tuple[int, list[Message], dict[NodeId, LogPart]]
@@ -278,6 +279,7 @@ class World:
         """Hosts."""
         self.library: dict[NodeId, dict[NodeId, StepLog]] = defaultdict(dict)
         self.told: dict[tuple[NodeId, NodeId, NodeId], int] = {}
+        self.lines = Lines()
         self.attached: dict[NodeId, dict[frozenset[NodeId], Attachment]] = defaultdict(dict)
         self.fresh: dict[tuple[NodeId, NodeId, int], int] = {}
         """Steps of which a neighbour on another host has to hear, and how far it passes that on."""
@@ -347,12 +349,13 @@ class World:
                 told = self.told.get((sender, receiver, broker), 0)
                 parts[broker] = log.since(told)
                 self.told[sender, receiver, broker] = log.last
-        return parts
+        return self.lines.tell(sender, receiver, parts)
 
     def forget_told(self, sender: NodeId, receiver: NodeId) -> None:
         """What was told over a connection that is gone may not have come."""
         for told in [t for t in self.told if t[:2] == (sender, receiver)]:
             del self.told[told]
+        self.lines.end(sender, receiver)
 
     def transmit(self, sender: NodeId, to: NodeId, step: int, messages: list[Message]) -> None:
         if self.is_dead(to) or self.has_stopped_listening(sender, to):
@@ -521,9 +524,11 @@ class World:
         host = hosts[0] if parent is None else self.host[parent]
         # A boundary node may have gone on since it attached; it says so again.
         attachments = [
-            self.leaves[a.node].attach(a.logs)
-            if a.node in self.leaves
-            else attach(self.machines[a.node], a.to, a.logs)
+            through_bytes(
+                self.leaves[a.node].attach(a.logs)
+                if a.node in self.leaves
+                else attach(self.machines[a.node], a.to, a.logs)
+            )
             for a in attachments
         ]
         new = rebuild(
@@ -557,7 +562,7 @@ class World:
         for leaf in self.leaves.values():  # whoever failed with its broker is not known there now
             if leaf.broker in new and self.is_dead(leaf.node):
                 self.links[leaf.node, leaf.broker].clear()
-        self.told = {}
+        self.told, self.lines = {}, Lines()
         # What these asked and nobody answered they ask again, and so do those around them.
         for machine in new.values():
             machine.steps.begin(Taken.REPLAY)
