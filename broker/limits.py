@@ -181,9 +181,9 @@ class Limits:
     taker; names may be long."""
     move_portion: int = 500
     """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
-    attach_portion: int = 400
-    """Advertisements, and subscriptions, in one message of an attachment: some 50 ms to read."""
-    attach_steps: int = 10_000
+    attach_portion: int = 200
+    """Advertisements, and subscriptions, in one message of an attachment: some 20 ms to read."""
+    attach_steps: int = 5_000
     """Steps of a log in one, likewise."""
     attached_items_max: int = 1 << 20
     """Of all that one node attaches: publications, entries, steps; ten times what there should be

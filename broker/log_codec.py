@@ -15,7 +15,7 @@ Bytes come from strangers here as well. Whatever they are, reading them returns 
 tells them or raises `RemoteProtocolError`; what it makes is at most some 200 times as large.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from types import NoneType, UnionType
@@ -68,11 +68,15 @@ _HAS_HELD: Final = 8
 _HAS_ORDER: Final = 16
 _HAS_INSTALLED: Final = 32
 _HAS_MEMBERS: Final = 64
+_HAS_FURTHER: Final = 128
 
 _NUMBER_BITS: Final = 70
 """Ten bytes: the difference of two numbers, with its sign."""
 _KINDS: Final = tuple(Taken)
 _BATCH: Final = Taken.BATCH
+_USUAL: Final = ("kind", "source", "upto", "held", "order", "installed", "members")
+_FURTHER: Final = [f.name for f in attrs.fields(Entry) if f.name not in _USUAL]
+"""What else an entry may have, empty most often: written as it is declared."""
 
 
 def encode_logs(parts: Mapping[NodeId, LogPart]) -> bytes:
@@ -257,6 +261,7 @@ class LogWriter:
             or entry.order
             or entry.installed
             or entry.members is not UNCHANGED
+            or any(getattr(entry, name) for name in _FURTHER)
         ):
             head |= _HAS_MORE
             more = _more(entry)
@@ -291,6 +296,9 @@ class LogWriter:
                 self.put_text(name)
         if more & _HAS_MEMBERS:
             _MEMBERSHIP.put(self, entry.members)
+        if more & _HAS_FURTHER:
+            for name, form in _FURTHER_FORMS.items():
+                form.put(self, getattr(entry, name))
 
     def _put_order(self, log: _Log, order: tuple[Key, ...]) -> None:
         """Most often those go on that have been held for longest: how many, and not which."""
@@ -323,6 +331,10 @@ class LogWriter:
         _put(self._out, _zigzag(seq - publisher.seq - 1))
         publisher.seq = seq
 
+    def put_key(self, key: Key) -> None:
+        """Write which publication."""
+        self._put_key(key, 0)
+
     def put_name(self, name: str) -> None:
         """Write a name: a number, if it was told before."""
         number = self._told.number_of.get(name)
@@ -348,6 +360,7 @@ def _more(entry: Entry) -> int:
         | (_HAS_ORDER if entry.order else 0)
         | (_HAS_INSTALLED if entry.installed else 0)
         | (_HAS_MEMBERS if entry.members != UNCHANGED else 0)
+        | (_HAS_FURTHER if any(getattr(entry, name) for name in _FURTHER) else 0)
     )
 
 
@@ -548,11 +561,16 @@ class LogReader:
             kind,
             source.node,
             upto,
-            self._held(log) if more & _HAS_HELD else (),
-            self._order(log) if more & _HAS_ORDER else (),
-            self._installed() if more & _HAS_INSTALLED else (),
-            _MEMBERSHIP.get(self) if more & _HAS_MEMBERS else UNCHANGED,
+            held=self._held(log) if more & _HAS_HELD else (),
+            order=self._order(log) if more & _HAS_ORDER else (),
+            installed=self._installed() if more & _HAS_INSTALLED else (),
+            members=_MEMBERSHIP.get(self) if more & _HAS_MEMBERS else UNCHANGED,
+            **(_get_each(_FURTHER_FORMS, self) if more & _HAS_FURTHER else {}),
         )
+
+    def key(self) -> Key:
+        """Read which publication."""
+        return self._key(self.number() >> 1)
 
     def _held(self, log: _Log) -> tuple[tuple[Key, bool], ...]:
         held = []
@@ -619,6 +637,13 @@ class _Form:
 
 
 def _form_of(hint: Any, name: str = "") -> _Form:
+    if hint == Key:
+        return _Form(LogWriter.put_key, LogReader.key)
+    if get_origin(hint) is tuple and get_args(hint)[-1] is not Ellipsis:
+        forms = [_form_of(each, name) for each in get_args(hint)]
+        return _Form(
+            partial(_put_row, forms), lambda reader: tuple([form.get(reader) for form in forms])
+        )
     if get_origin(hint) is tuple:
         element = _form_of(get_args(hint)[0], name)
         return _Form(partial(_put_all, element), lambda reader: _get_all(element, reader))
@@ -627,12 +652,19 @@ def _form_of(hint: Any, name: str = "") -> _Form:
         form = _form_of(kind, name)
         return _Form(partial(_put_if_any, form), lambda reader: _get_if_any(form, reader))
     if attrs.has(hint):
-        hints = get_type_hints(hint)
-        fields = {
-            field.name: _form_of(hints[field.name], field.name) for field in attrs.fields(hint)
-        }
+        fields = _forms_of(hint)
         return _Form(partial(_put_fields, fields), lambda reader: _get_fields(hint, fields, reader))
     return _FORMS_OF_NAMES.get(name) or _FORMS_OF_TYPES[hint]
+
+
+def _forms_of(declaration: type[Any]) -> dict[str, _Form]:
+    hints = get_type_hints(declaration)
+    return {f.name: _form_of(hints[f.name], f.name) for f in attrs.fields(declaration)}
+
+
+def _put_row(forms: Sequence[_Form], writer: LogWriter, values: tuple[Any, ...]) -> None:
+    for form, value in zip(forms, values, strict=True):
+        form.put(writer, value)
 
 
 def _put_all(element: _Form, writer: LogWriter, values: tuple[Any, ...]) -> None:
@@ -661,7 +693,11 @@ def _put_fields(fields: Mapping[str, _Form], writer: LogWriter, value: Any) -> N
 
 
 def _get_fields(declaration: type[Any], fields: Mapping[str, _Form], reader: LogReader) -> Any:
-    return declaration(**{name: form.get(reader) for name, form in fields.items()})
+    return declaration(**_get_each(fields, reader))
+
+
+def _get_each(fields: Mapping[str, _Form], reader: LogReader) -> dict[str, Any]:
+    return {name: form.get(reader) for name, form in fields.items()}
 
 
 _TEXT: Final = _Form(LogWriter.put_text, LogReader.identifier)
@@ -678,3 +714,4 @@ _FORMS_OF_NAMES: Final[dict[str, _Form]] = {
 }
 _STANDING: Final = _form_of(Standing | None)
 _MEMBERSHIP: Final = _form_of(Membership)
+_FURTHER_FORMS: Final = {name: form for name, form in _forms_of(Entry).items() if name in _FURTHER}

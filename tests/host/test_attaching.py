@@ -94,10 +94,10 @@ def test_large_tables_and_logs_come_in_parts() -> None:
     messages = attachment_messages(large, 1)
     tables = [message for message in messages if isinstance(message, AttachTables)]
 
-    assert [len(part.subscriptions) for part in tables] == [400, 400, 100]
-    assert [len(part.known_subscriptions) for part in tables] == [400, 400, 100]
-    assert [bool(part.logs) for part in tables] == [True] * 3
-    assert [part.is_last for part in tables] == [False, False, True]
+    assert [len(part.subscriptions) for part in tables] == [200, 200, 200, 200, 100]
+    assert [len(part.known_subscriptions) for part in tables] == [200, 200, 200, 200, 100]
+    assert [bool(part.logs) for part in tables] == [True] * 5
+    assert [part.is_last for part in tables] == [False] * 4 + [True]
     through_bytes(large)
 
 
