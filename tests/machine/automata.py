@@ -177,7 +177,10 @@ class BrokerNode(_Node):
     def tell(self, news: Sequence[tuple[Neighbour, Progress]]) -> None:
         for neighbour, progress in news:
             if neighbour.node not in self.down:
-                self.out.append((neighbour.node, News(progress, self.part_for(neighbour))))
+                self.out.append((neighbour.node, News(progress, self.part_with_news(neighbour))))
+
+    def part_with_news(self, neighbour: Neighbour) -> LogPart | None:
+        return self.part_for(neighbour)
 
     def part_for(self, neighbour: Neighbour) -> LogPart | None:
         if self.is_after:

@@ -431,6 +431,9 @@ class Explorer:
             texts += automaton.note(states[place], "unfinished", lambda n: list(n.unfinished()))
         for node, key in sorted(self._debts[owed]):
             place = self._places[node]
+            wanted = self._automata[place].note(states[place], "wants", wants)
+            if not any(each.matches({"x": self._contents[key][1]}) for each in wanted):
+                continue  # any more
             if key not in self._automata[place].note(states[place], "got", got):
                 texts.append(f"{node} lacks {key[0]}:{key[2]}")
         return texts

@@ -382,11 +382,12 @@ class World:
             if not self.is_dead(neighbour.node) and not self.has_stopped_listening(
                 machine.node, neighbour.node
             ):
-                # What is stable depends on steps of which it may not have heard yet.
-                logs = {}
-                if self.host[machine.node] != self.host[neighbour.node]:
-                    logs = self.logs_for(self.host[machine.node], self.host[neighbour.node])
+                logs = self.logs_with_news(self.host[machine.node], self.host[neighbour.node])
                 self.links[machine.node, neighbour.node].append((progress, logs))
+
+    def logs_with_news(self, sender: NodeId, receiver: NodeId) -> dict[NodeId, LogPart]:
+        """What is stable depends on steps of which the receiver may not have heard yet."""
+        return self.logs_for(sender, receiver) if sender != receiver else {}
 
     def receive(self, sender: NodeId, to: NodeId) -> None:
         parcel = self.links[sender, to].popleft()
@@ -553,12 +554,7 @@ class World:
             self.machines[node] = machine
             self.host[node] = host
             self.attached.pop(node, None)
-        for n in boundary:
-            for broker in self.machines:
-                if self.host[broker] != host:
-                    log = self.log_at(self.host[n], broker)
-                    part = log.since(0)
-                    self.library[host].setdefault(broker, StepLog()).learn(part)
+        self.inherit_logs(host, boundary)
         for leaf in self.leaves.values():  # whoever failed with its broker is not known there now
             if leaf.broker in new and self.is_dead(leaf.node):
                 self.links[leaf.node, leaf.broker].clear()
@@ -585,6 +581,14 @@ class World:
             self.tell(machine, machine.tell_all())
         for broker in sorted(b for b in self.machines if self.host[b] == host and b not in new):
             self.announce(broker, self.delta)
+
+    def inherit_logs(self, host: NodeId, boundary: Sequence[NodeId]) -> None:
+        """A host that has taken a region up knows what the rebuilt brokers knew of others' logs."""
+        for node in boundary:
+            for broker in self.machines:
+                if self.host[broker] != host:
+                    part = self.log_at(self.host[node], broker).since(0)
+                    self.library[host].setdefault(broker, StepLog()).learn(part)
 
     def _resume(self, node: NodeId, to: NodeId) -> None:
         """A neighbour of the region asks again, and sends again what was not taken."""

@@ -3,7 +3,6 @@
 Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING]`.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import attrs
@@ -11,7 +10,7 @@ import pytest
 
 from broker.limits import Limits
 from broker.machine import rebuild as rebuilding
-from broker.machine.machine import Machine, Settings
+from broker.machine.machine import Settings
 from broker.machine.rebuild import TooManyFailedError
 from broker.messages import NodeKind
 from broker.outbox import Outbox
@@ -56,70 +55,6 @@ def test_two_brokers_at_a_time_are_rebuilt_as_they_were() -> None:
 def test_clients_that_fail_are_forgotten_with_what_they_asked_for() -> None:
     for seed in range(60):
         assert troubles_of(seed, delta=1, crashes=4, deaths=2) == []
-
-
-def _nothing_is_installed_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilding._Rebuilding, "_installed_in", lambda *_: 0)
-
-
-def _nothing_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = rebuilding._Again.begin
-
-    def begin_without(again: rebuilding._Again, entry: Entry) -> None:
-        begin(again, Entry(entry.kind, entry.source, entry.upto, (), entry.order))
-
-    monkeypatch.setattr(rebuilding._Again, "begin", begin_without)
-
-
-def _the_order_of_settling_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = rebuilding._Again.begin
-
-    def begin_without(again: rebuilding._Again, entry: Entry) -> None:
-        begin(again, Entry(entry.kind, entry.source, entry.upto, entry.held))
-
-    monkeypatch.setattr(rebuilding._Again, "begin", begin_without)
-
-
-def _nobody_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Machine, "ask_again", lambda *_: None)
-
-
-def _controls_are_forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    attach = rebuilding.attach
-
-    def attach_without(*arguments: Any) -> Any:
-        return attrs.evolve(attach(*arguments), controls=())
-
-    monkeypatch.setattr("tests.machine.overlay.attach", attach_without)
-
-
-def _what_is_stable_counts_as_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StepLog, "taken", property(lambda log: {}))
-
-
-@pytest.mark.parametrize(
-    "take_out",
-    [
-        _nothing_is_installed_late,
-        _nothing_was_held,
-        _the_order_of_settling_is_lost,
-        _nobody_is_asked_again,
-        _controls_are_forgotten_at_once,
-        _what_is_stable_counts_as_not_taken,
-    ],
-)
-def test_a_rule_that_is_taken_out_is_missed(
-    take_out: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take_out(monkeypatch)
-
-    for seed in [95, *range(200)]:
-        try:
-            if troubles_of(seed, delta=2, crashes=6):
-                return
-        except Exception:
-            return  # whatever breaks: it did not go unnoticed
-    pytest.fail("201 runs do not miss it")
 
 
 # --- the log ------------------------------------------------------------------------------------
