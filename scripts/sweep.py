@@ -16,9 +16,11 @@ from typing import Final
 
 import attrs
 
-from broker.sim.runs import SimulatedRun, simulate
+from broker.sim.crowds import Crowd
+from broker.sim.runs import SimulatedRun, simulate, simulate_crowd
 from broker.sim.workloads import Workload
 from routing.conflicts import FAST
+from scripts.workload_options import words_of
 
 CHUNK_SEEDS: Final = 10
 """About a tenth of a second of work: progress moves, and handing out work costs nothing."""
@@ -29,27 +31,33 @@ class SweepPlan:
     """What all runs have in common."""
 
     ordering: str
-    delta: int
+    delta: int | None
+    """None: drawn, for each crowded run."""
     detection: str
     workload: Workload
+    crowd: Crowd | None = None
+    """What crowded runs are made of, in place of the workload, if that is what they are."""
     out: Path | None
     """Where to leave run directories, if anywhere."""
 
     def repeat_command(self, seed: int) -> str:
         """Return the command that repeats one run, and shows what happened in it."""
-        words = [f"plait simulate --seed {seed} --ordering {self.ordering} --delta {self.delta}"]
+        words = [f"plait simulate --seed {seed} --ordering {self.ordering}"]
+        if self.delta is not None:
+            words.append(f"--delta {self.delta}")
         if self.detection != FAST:
             words.append(f"--detection {self.detection}")
-        for option in ("crashes", "recoveries", "freezes", "moves", "standbys"):
-            most = getattr(self.workload, option)
-            if most:
-                words.append(f"--{option} {most}")
-        if not self.workload.is_limited:
-            words.append("--beyond")
-        return " ".join([*words, "--trace"])
+        if self.crowd is not None:
+            words.append("--crowd")
+            if self.crowd.is_mixed:
+                words.append("--mixed")
+        return " ".join([*words, *words_of(self.workload), "--trace"])
 
     def run(self, seed: int, *, is_traced: bool = False) -> SimulatedRun:
         """Do one of the runs."""
+        if self.crowd is not None:
+            return simulate_crowd(seed, self.crowd, is_traced=is_traced)
+        assert self.delta is not None
         return simulate(
             seed,
             ordering=self.ordering,

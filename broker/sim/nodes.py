@@ -77,6 +77,9 @@ class Node:
     """Which of its timers counts: the one set last."""
     timer_at: float | None = None
     """When that fires, by its own clock."""
+    delivered_before: int = 0
+    """How many publications its former lives were given: a history counts on."""
+    delivered: int = 0
     is_ready: bool = False
     stopped: str | None = None
     frozen: list[Input] | None = None

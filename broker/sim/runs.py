@@ -1,11 +1,13 @@
 """Random runs, judged: one seed in, everything that happened and the verdict out."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from broker.client_core import RECONNECT_TIMEOUT_S
+from broker.sim.crowds import Crowd, CrowdedRun
+from broker.sim.faults import CUT, NO_TROUBLES
 from broker.sim.nodes import Node
 from broker.sim.workloads import RandomRun, Workload
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
@@ -65,9 +67,17 @@ def simulate(
     to come to its end. Beyond that, what was lost is excused, and only what came is judged.
     """
     workload = workload or Workload()
-    run_id = f"simulated-{seed}"
-    limits = LIVELY_LIMITS if workload.freezes else SIMULATED_LIMITS
-    world = World(seed, run=run_id, limits=limits, is_traced=is_traced)
+    limits = LIVELY_LIMITS if workload.is_timed else SIMULATED_LIMITS
+    troubles = workload.troubles
+    world = World(
+        seed,
+        run=f"simulated-{seed}",
+        limits=limits,
+        drift=troubles.drift / 100,
+        step_cost_s=troubles.step_cost_ms / 1000,
+        tears_all=workload.client_crashes > 0 or troubles != NO_TROUBLES,
+        is_traced=is_traced,
+    )
     if policy is None:
         policy = world.random.choice(("filter", "filter", "flooding"))
     run = RandomRun(
@@ -79,13 +89,53 @@ def simulate(
         detection=detection,
     )
     world.run(until=BEFORE_FIRST_TICK_S)
-    if leftovers(world, run) or workload.crashes or workload.freezes:
+    if leftovers(world, run) or workload.has_failures:
         # Somebody waits for a timeout, such as a broker for a client that left while cut off.
-        world.run(until=RECONNECT_TIMEOUT_S + TIMEOUTS_AFTER * limits.heartbeat_timeout_s)
+        until = RECONNECT_TIMEOUT_S + TIMEOUTS_AFTER * limits.heartbeat_timeout_s
+        if troubles != NO_TROUBLES:
+            until += 2 * run.duration_s + max(CUT) * limits.heartbeat_timeout_s
+        world.run(until=until)
+    overlay = run.overlay
+    return _judged(
+        world,
+        seed,
+        {broker: overlay.parent_of(broker) for broker in overlay.brokers},
+        ordering=ordering,
+        delta=delta,
+        judged_delta=NEVER_TOO_MANY if workload.is_limited else delta,
+        unfinished=leftovers(world, run) if workload.is_limited else [],
+    )
+
+
+def simulate_crowd(seed: int, crowd: Crowd, *, is_traced: bool = False) -> SimulatedRun:
+    """Run a crowd: nothing is excused, and all has to come to its end."""
+    run = CrowdedRun(seed, crowd, run=f"simulated-{seed}", is_traced=is_traced)
+    run.play()
+    return _judged(
+        run.world,
+        seed,
+        run.parents,
+        ordering=crowd.ordering,
+        delta=run.delta,
+        judged_delta=NEVER_TOO_MANY,
+        unfinished=run.leftovers(),
+    )
+
+
+def _judged(
+    world: World,
+    seed: int,
+    topology: dict[str, str | None],
+    *,
+    ordering: str,
+    delta: int,
+    judged_delta: int,
+    unfinished: list[str],
+) -> SimulatedRun:
     records = world.records()
     manifest = Manifest(
-        run=run_id,
-        topology=_describe(run),
+        run=f"simulated-{seed}",
+        topology=topology,
         ordering=ordering,
         delta=delta,
         seed=seed,
@@ -97,18 +147,11 @@ def simulate(
         seed=seed,
         manifest=manifest,
         records=records,
-        report=check(
-            records, ordering=ordering, delta=NEVER_TOO_MANY if workload.is_limited else delta
-        ),
-        leftovers=tuple(leftovers(world, run)) if workload.is_limited else (),
+        report=check(records, ordering=ordering, delta=judged_delta),
+        leftovers=tuple(unfinished),
         trace=tuple(world.trace),
         messages_carried=world.messages_carried,
     )
-
-
-def _describe(run: RandomRun) -> dict[str, Any]:
-    overlay = run.overlay
-    return {broker: overlay.parent_of(broker) for broker in overlay.brokers}
 
 
 def leftovers(world: World, run: RandomRun) -> list[str]:

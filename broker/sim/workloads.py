@@ -4,6 +4,7 @@ Everything is drawn from the world's random numbers. Contents are small on purpo
 of one attribute and a handful of topics, filters overlap, cover and miss each other all the time.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from random import Random
@@ -13,14 +14,20 @@ import attrs
 
 from broker.effects import Refusal
 from broker.errors import NotAdvertisedError
+from broker.sim.faults import NO_TROUBLES, Faults, Troubles
 from broker.sim.nodes import Node
 from broker.sim.world import World
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value
-from topologies.builders import random_tree
+from topologies.builders import line, random_tree, star
+from topologies.overlay import Overlay
 
 AWAY_S: Final = 12.0
 """Longer than `SIMULATED_LIMITS.resume_timeout_s`, which is looked at once per tick."""
+STRETCHES: Final = (1.0, 4.0, 16.0)
+"""How much longer a run is where faults take their time: some of all happens at once, or hardly."""
+SHAPES: Final = ("random", "chain", "star")
+"""Of overlays."""
 TOPICS: Final = ("/news", "/news/sport", "/news/stocks", "/weather")
 
 
@@ -29,6 +36,8 @@ class Workload:
     """How much of everything; the defaults make a run of about ten milliseconds."""
 
     brokers: int = 7
+    shape: str = "random"
+    """One of `SHAPES`."""
     publishers: int = 4
     subscribers: int = 4
     publications: int = 8
@@ -47,10 +56,33 @@ class Workload:
     """Brokers for which another one stands by, at most."""
     moves: int = 0
     """Times that a broker hands children over to another child, at most."""
+    client_crashes: int = 0
+    """Clients that are killed, at most; most come back in another life."""
+    troubles: Troubles = NO_TROUBLES
     is_limited: bool = True
     """Whether no more than δ brokers fail before the tree is whole again."""
     duration_s: float = 0.6
     """Virtual time in which everything begins; it ends when it has ended."""
+
+    @property
+    def fails_brokers(self) -> bool:
+        """Whether brokers fail, or are taken for failed."""
+        troubles = self.troubles
+        return bool(
+            self.crashes or self.freezes or troubles.cuts or troubles.twins or troubles.pairs
+        )
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether somebody may fail, or be taken for failed, so that others wait for it."""
+        return bool(
+            self.crashes or self.freezes or self.client_crashes or self.troubles != NO_TROUBLES
+        )
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether anything happens that shows only by heartbeats."""
+        return self.freezes > 0 or self.troubles.are_timed
 
 
 def random_filter(random: Random, *, width: int) -> str:
@@ -103,7 +135,7 @@ class _Actor:
 
     def pause(self) -> float:
         """How long until the next thing it does."""
-        return self.random.uniform(0, self.run.workload.duration_s / 8)
+        return self.random.uniform(0, self.run.duration_s / 8)
 
     def expect(self, operation: OperationId, then: Callable[[], None] | None = None) -> None:
         """Note a call, and what to do when it has returned."""
@@ -122,6 +154,10 @@ class _Actor:
         """Do the first thing; called when the client has joined."""
         raise NotImplementedError
 
+    def die(self) -> None:
+        """Be killed."""
+        self.run.client_dies(self)
+
     def leave(self) -> None:
         """Take its leave, once everything it asked for has been confirmed."""
         if self.unanswered or self.client.unconfirmed or not self.client.is_connected:
@@ -133,6 +169,10 @@ class _Actor:
 
 class _Publisher(_Actor):
     """Advertises once or twice and publishes within that; some leave."""
+
+    remaining = 1
+    """Drawn when it has joined."""
+    is_dying = False
 
     def begin(self) -> None:
         """Advertise; publishing begins when that is confirmed."""
@@ -150,27 +190,48 @@ class _Publisher(_Actor):
     def _publish(self) -> None:
         if not self.is_open:
             return
+        if self.is_dying and self.run.may_fail(at_least=1):
+            self._publish_and_die()
+            return
         for _ in range(self.random.choice((1, 1, 1, 3))):
             if self.remaining:
-                self._publish_one()
+                self.remaining -= 1
+                if self._hand_over(self.random):
+                    self.world.carry_out_calls(self.node)
         if self.remaining:
             self.later(self.pause(), self._publish)
         elif self.random.random() < 0.3:
             self.leave()
 
-    def _publish_one(self) -> None:
-        self.remaining -= 1
+    def _hand_over(self, chance: Random) -> bool:
         for _ in range(10):
-            content = random_content(self.random)
-            body = self.random.choice((b"", b"body"))
-            mood = self.random.random()
+            content = random_content(chance)
+            body = chance.choice((b"", b"body"))
+            mood = chance.random()
             # What lies outside the advertisement is refused on the spot; try another one.
-            try:
+            with contextlib.suppress(NotAdvertisedError):
                 self.calls.publish(self.now, content, body, urgent=mood < 0.2, ordered=mood < 0.9)
-            except NotAdvertisedError:
-                continue
-            self.world.carry_out_calls(self.node)
-            return
+                return True
+        return False
+
+    def die(self) -> None:
+        """Be killed when it publishes next, or now if it is not going to."""
+        if self.remaining and self.is_open:
+            self.is_dying = True
+        else:
+            super().die()
+
+    def _publish_and_die(self) -> None:
+        """Publish several at once, and be killed before all of it has gone."""
+        chance = self.world.chance("clients")
+        for _ in range(chance.randint(2, 6)):
+            self._hand_over(chance)
+        self.world.carry_out_calls(self.node)
+        work_s = self.run.workload.troubles.step_cost_ms / 1000
+        if work_s:  # nothing has gone yet
+            self.world.after(chance.uniform(0, 10 * work_s), self.run.client_dies, self)
+        else:
+            self.run.client_dies(self)
 
     def _unadvertise(self, advertisement: AdvertisementId) -> None:
         if self.is_open:
@@ -225,11 +286,18 @@ class RandomRun:
         self.world = world
         self.workload = workload
         self.random = world.random
-        self.overlay = random_tree(workload.brokers, self.random.randrange(1 << 30))
+        self.overlay = _overlay(workload, self.random)
         self.delta = delta
         self.recoveries_left = workload.recoveries
         self.actors: list[_Actor] = []
-        duration = workload.duration_s
+        self._failed_until: list[float] = []
+        """Until when clients that were killed count as failures, one each."""
+        self.faults = Faults(
+            world, workload.troubles, may_fail=self.may_fail, kill=self._kill_broker
+        )
+        duration = self.duration_s = workload.duration_s
+        if workload.troubles.are_timed:
+            duration = self.duration_s = duration * world.chance("duration").choice(STRETCHES)
         settings = {
             "ordering": ordering,
             "delta": delta,
@@ -269,10 +337,17 @@ class RandomRun:
         for _ in range(self.random.randint(1, workload.freezes) if workload.freezes else 0):
             world.at(self.random.uniform(0.02, 1.5 * duration), self._freeze)
 
+        self.faults.begin(0.02, 1.5 * duration)
+        chance = world.chance("clients")
+        for _ in range(
+            chance.randint(1, workload.client_crashes) if workload.client_crashes else 0
+        ):
+            world.at(chance.uniform(0.02, 1.5 * duration), self._kill_client, chance)
+
     @property
     def unanswered(self) -> int:
         """Calls of clients that have not returned."""
-        return sum(actor.unanswered for actor in self.actors)
+        return sum(actor.unanswered for actor in self.actors if actor.node.stopped != "crashed")
 
     def _start_broker(self, name: NodeId, settings: dict[str, Any]) -> None:
         """Let a broker join where the overlay says, or if nobody is left there, anywhere."""
@@ -308,11 +383,39 @@ class RandomRun:
     def _crash(self) -> None:
         victim = self._next_victim()
         if victim is not None:
-            self.world.crash(victim)
-            if self.recoveries_left:
-                self.recoveries_left -= 1
-                pause = self.random.choice((0.0, 0.05, 1.0)) * self.random.random()
-                self.world.after(pause, self.world.restart, victim)
+            self._kill_broker(victim)
+
+    def _kill_broker(self, victim: NodeId) -> None:
+        self.faults.before_crash(victim)
+        self.world.crash(victim)
+        if self.recoveries_left:
+            self.recoveries_left -= 1
+            pause = self.random.choice((0.0, 0.05, 1.0)) * self.random.random()
+            self.world.after(pause, self.faults.restart, victim)
+
+    def _kill_client(self, chance: Random) -> None:
+        """Kill a client; more often than not its application starts it again, soon or later."""
+        actors = [a for a in self.actors if a.node.is_alive and a.node.frozen is None]
+        if not actors or not self.may_fail(at_least=1):
+            return
+        chance.choice(actors).die()
+
+    def client_dies(self, actor: _Actor) -> None:
+        """Kill a client now."""
+        if not actor.node.is_alive:
+            return
+        chance = self.world.chance("clients")
+        self.world.crash(actor.node.address)
+        self._failed_until.append(self.world.now + self.world.limits.heartbeat_timeout_s)
+        if chance.random() < 0.7:
+            pause = chance.choice((0.0, 0.3, 6.0)) * chance.random()
+            self.world.after(pause, self._begin_again, actor)
+
+    def _begin_again(self, actor: _Actor) -> None:
+        node = self.world.restart(actor.node.address)
+        if node is not None:
+            self.actors.append(type(actor)(self, node))
+            self.world.when_ready(node, self.actors[-1].begin)
 
     def _freeze(self) -> None:
         """Stop a broker, for a moment, or for about as long as others wait, or for longer."""
@@ -325,11 +428,18 @@ class RandomRun:
 
     def _next_victim(self) -> NodeId | None:
         """A broker that may fail now, unless that would be one too many at a time."""
-        delta = self.delta
-        if self.workload.is_limited and self.world.vulnerable() >= delta:
+        if not self.may_fail():
             return None
         alive = [node for node in self.brokers_alive() if node.is_ready and node.frozen is None]
-        return self.random.choice(alive).name if len(alive) > delta + 1 else None
+        return self.random.choice(alive).address if len(alive) > self.delta + 1 else None
+
+    def may_fail(self, *, at_least: int = 0) -> bool:
+        """Whether one more may fail now; with `at_least`, of so many also where δ is less."""
+        if not self.workload.is_limited:
+            return True
+        self._failed_until = [until for until in self._failed_until if until > self.world.now]
+        failed = self.world.vulnerable() + len(self._failed_until)
+        return failed < max(self.delta, at_least)
 
     def brokers_alive(self) -> list[Node]:
         """The hosts that have neither crashed nor stopped."""
@@ -340,6 +450,16 @@ class RandomRun:
             actor = self.random.choice(self.actors)
             if actor.client.broker is not None:
                 self.world.take_off_the_net(actor.node.name, actor.client.broker, AWAY_S)
+
+
+def _overlay(workload: Workload, chance: Random) -> Overlay:
+    match workload.shape:
+        case "chain":
+            return line(workload.brokers)
+        case "star":
+            return star(workload.brokers - 1)
+        case _:
+            return random_tree(workload.brokers, chance.randrange(1 << 30))
 
 
 def move_some(world: World, chance: Random) -> None:

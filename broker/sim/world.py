@@ -106,6 +106,7 @@ class World:
         jitter: float = 1.0,
         drift: float = 0.0,
         step_cost_s: float = 0.0,
+        tears_all: bool = False,
         cores: Cores | None = None,
         is_traced: bool = False,
     ) -> None:
@@ -114,7 +115,8 @@ class World:
         A message takes up to `jitter` times the delay of its link longer than the delay itself.
         With a `drift` every machine has a clock that begins anywhere and runs by up to that part
         too fast or too slow. With a `step_cost_s` a node takes about so long for each message, in
-        which it does nothing else; what it sends leaves when it has done.
+        which it does nothing else; what it sends leaves when it has done. Of what a node has sent
+        that is killed, most comes as a rule; if that `tears_all`, as much as does not.
         """
         self.random = random.Random(seed)
         self._seed = seed
@@ -146,6 +148,7 @@ class World:
         self._jitter = jitter
         self._drift = drift
         self._step_cost_s = step_cost_s
+        self._tears_all = tears_all
         self._chances: dict[str, random.Random] = {}
         self._clocks: dict[NodeId, Clock] = {}
         self._histories: dict[tuple[NodeId, int], MemoryHistory] = {}
@@ -230,8 +233,10 @@ class World:
         node = Node(name, address, door, core, history, self._clock_of(address))
         there = self.nodes if address == name else self.twins
         if address in there:
-            self.former.append(there[address])
-            node.disk = there[address].disk
+            former = there[address]
+            self.former.append(former)
+            node.disk = former.disk
+            node.delivered_before = former.delivered_before + former.delivered
             self._launcher.write(self.now, "restarted", about=name)
         there[address] = node
         return node
@@ -383,7 +388,12 @@ class World:
             peer = end.peer
             if peer is not None and peer.is_open:
                 noticed = self.random.uniform(self.now, max(self.now, peer.last_arrival))
-                self.at(noticed + peer.delay, self._hear_of_close, peer)
+                noticed += peer.delay
+                if self._tears_all:
+                    first = self.now + peer.delay
+                    last = max(first, peer.last_arrival)
+                    noticed = self.chance("tears").uniform(first, last)
+                self.at(noticed, self._hear_of_close, peer)
 
     def restart(
         self, address: NodeId, disk: DiskState = DiskState.KEPT, **changes: Any
@@ -742,7 +752,10 @@ class World:
     def _deliver(self, node: Node, delivery: Delivery) -> None:
         if self._is_traced:
             self._note(f"{node.name}: {describe_delivery(delivery)}")
-        node.history.write(self.now, "delivered", **delivery.record_fields(node.name))
+        fields = delivery.record_fields(node.name)
+        fields["position"] += node.delivered_before
+        node.delivered += 1
+        node.history.write(self.now, "delivered", **fields)
         if node.on_delivery is not None:
             node.on_delivery(delivery)
 

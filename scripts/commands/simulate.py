@@ -3,13 +3,13 @@
 import datetime
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import click
 
+from broker.sim.crowds import Crowd
 from broker.sim.workloads import Workload
 from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.errors import GuaranteeViolatedError
@@ -18,11 +18,7 @@ from scripts.run_directory import make_folder_for_runs
 from scripts.sweep import Outcome, SweepPlan, cores, sweep
 from scripts.terminal import redraw_line
 from scripts.verdict import print_verdict, raise_if_violated
-
-
-def _at_most(name: str, text: str) -> Callable[[Any], Any]:
-    """How many there are of something in a run, at most."""
-    return click.option(name, type=click.IntRange(min=0), default=0, help=text)
+from scripts.workload_options import workload_of, workload_options
 
 
 @click.command(
@@ -31,6 +27,8 @@ def _at_most(name: str, text: str) -> Callable[[Any], Any]:
         "plait simulate --seeds 0:100 --ordering none --out runs/sweep",
         "plait simulate --seed 17 --trace",
         "plait simulate --seeds 0:1000 --delta 2 --crashes 3 --recoveries 1",
+        "plait simulate --seeds 0:1000 --crowd --moves 3 --mixed",
+        "plait simulate --seeds 0:1000 --crashes 1 --drift 10 --pauses 2 --cuts 1",
     )
 )
 @click.option("--seeds", type=SeedRangeType(), help="Run seeds A up to, not including, B.")
@@ -46,19 +44,18 @@ def _at_most(name: str, text: str) -> Callable[[Any], Any]:
 @click.option(
     "--delta",
     type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
+    show_default="1; with --crowd, drawn",
     help=f"Crashes that the overlay is made to survive; {NOT_SURVIVED}.",
 )
 @detection_option
-@_at_most(
-    "--crashes",
-    "Brokers killed in a run, at most; never more than δ before the tree is whole again.",
+@workload_options
+@click.option(
+    "--crowd",
+    is_flag=True,
+    help="All at once, in the time of a few messages: δ brokers are killed while subscriptions "
+    "come and go. With --moves, brokers hand over children meanwhile.",
 )
-@_at_most("--recoveries", "Of these, how many are started again, at most.")
-@_at_most("--freezes", "Times that a broker is stopped for a while; it counts as a crash.")
-@_at_most("--moves", "Times that a broker hands children over to another one, at most.")
-@_at_most("--standbys", "Brokers for which another one stands by, at most.")
+@click.option("--mixed", is_flag=True, help="Of a crowd: half of them ask for no order.")
 @click.option(
     "--beyond", is_flag=True, help="Let more than δ fail at a time: only safety is promised then."
 )
@@ -78,17 +75,15 @@ def command(
     seed: int | None,
     trace: bool,
     ordering: str,
-    delta: int,
+    delta: int | None,
     detection: str,
-    crashes: int,
-    recoveries: int,
-    freezes: int,
-    moves: int,
-    standbys: int,
+    crowd: bool,
+    mixed: bool,
     beyond: bool,
     out: Path | None,
     jobs: int,
     as_json: bool,
+    **values: Any,
 ) -> None:
     """Run random overlays under random workloads, in virtual time, and check every guarantee.
 
@@ -101,30 +96,52 @@ def command(
         raise click.UsageError(f"Say which runs: either --seeds A:B or --seed N{more}.")
     if trace and seed is None:
         raise click.UsageError("--trace shows one run: --seed N says which.")
+    workload = workload_of(values, is_limited=not beyond)
     if not ORDERINGS[ordering].survives_crashes:
         delta = 0
-        if (crashes or freezes) and not beyond:
+        if (workload.fails_brokers or crowd) and not beyond:
             raise click.UsageError(
                 f"Under {ordering} no crash is survived: only safety can be checked, with --beyond."
             )
+    if mixed and not crowd:
+        raise click.UsageError("--mixed is about the subscriptions of a --crowd.")
     if out is not None:
         make_folder_for_runs(out)
-    workload = Workload(
-        crashes=crashes,
-        recoveries=recoveries,
-        freezes=freezes,
-        moves=moves,
-        standbys=standbys,
-        is_limited=not beyond,
-    )
+    if delta is None and not crowd:
+        delta = 1
     plan = SweepPlan(
-        ordering=ordering, delta=delta, detection=detection, workload=workload, out=out
+        ordering=ordering,
+        delta=delta,
+        detection=detection,
+        workload=workload,
+        crowd=_crowd(workload, ordering, delta, detection, is_mixed=mixed) if crowd else None,
+        out=out,
     )
     if seed is not None:
         _run_one(seed, plan, is_traced=trace, as_json=as_json)
     else:
         assert seeds is not None
         _run_many(seeds, plan, jobs=jobs, as_json=as_json)
+
+
+def _crowd(
+    workload: Workload, ordering: str, delta: int | None, detection: str, *, is_mixed: bool
+) -> Crowd:
+    """What crowded runs are made of; they draw the rest themselves."""
+    troubles = attrs.evolve(workload.troubles, cuts=0, twins=0, pairs=0, bad_disks=False)
+    if workload != Workload(moves=workload.moves, troubles=troubles):
+        raise click.UsageError(
+            "A --crowd draws its own brokers, clients and crashes: beside it only --delta, "
+            "--moves, --mixed, --drift, --jumps, --pauses and --step-cost."
+        )
+    return Crowd(
+        delta=delta,
+        ordering=ordering,
+        detection=detection,
+        has_moves=workload.moves > 0,
+        is_mixed=is_mixed,
+        troubles=troubles,
+    )
 
 
 def _run_one(seed: int, plan: SweepPlan, *, is_traced: bool, as_json: bool) -> None:
@@ -201,8 +218,9 @@ def _print_failure(outcome: Outcome, plan: SweepPlan) -> None:
 def _print_summary(outcomes: list[Outcome], plan: SweepPlan, seconds: float) -> None:
     failed = sum(bool(outcome.failures) for outcome in outcomes)
     verdict = f"{failed} failed" if failed else "every guarantee held"
+    delta = "drawn" if plan.delta is None else f"= {plan.delta}"
     click.echo(
-        f"{len(outcomes)} runs with ordering {plan.ordering} and δ = {plan.delta}: {verdict}. "
+        f"{len(outcomes)} runs with ordering {plan.ordering} and δ {delta}: {verdict}. "
         f"{sum(outcome.published for outcome in outcomes):,} publications, "
         f"{sum(outcome.delivered for outcome in outcomes):,} deliveries, "
         f"{len(outcomes) / seconds:.0f} runs a second."

@@ -12,10 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 import scripts.sweep
+from broker.sim.crowds import Crowd
+from broker.sim.faults import Troubles
 from broker.sim.runs import SimulatedRun, simulate
 from broker.sim.workloads import Workload
 from faulttol.guarantees import Violation
 from scripts.main import cli
+from scripts.workload_options import TROUBLE_OPTIONS, WORKLOAD_OPTIONS
 from tests.patience import PATIENCE_S, attempts
 from tests.processes import started
 
@@ -64,6 +67,45 @@ def test_a_failure_is_a_line_with_the_command_that_repeats_it() -> None:
     assert result.output.endswith("plait: 2 of 5 runs failed\n")
 
 
+EVERYTHING = (
+    "--crashes 1 --recoveries 2 --freezes 1 --moves 1 --standbys 1 --client-crashes 2 --brokers 9 "
+    "--shape chain --drift 2.5 --jumps 1 --pauses 1 --step-cost 0.25 --cuts 1 --twins 1 --pairs 1 "
+    "--bad-disks --beyond"
+)
+
+
+@pytest.mark.usefixtures("_seed_2_fails")
+def test_the_command_that_repeats_a_failure_has_every_option_that_was_given() -> None:
+    result = run("--seed", "2", *EVERYTHING.split())
+
+    assert result.exit_code == 1
+    assert f"plait simulate --seed 2 --ordering pairwise --delta 1 {EVERYTHING}" in result.output
+
+
+def test_every_option_has_a_place_in_the_command_that_repeats_a_run() -> None:
+    fields = {field.name for field in (*attrs.fields(Workload), *attrs.fields(Troubles))}
+    fixed = {"publishers", "subscribers", "publications", "breaks", "absences", "duration_s"}
+
+    named = {option.field for option in (*WORKLOAD_OPTIONS, *TROUBLE_OPTIONS)}
+    assert fields - fixed - {"troubles", "is_limited"} == named
+
+
+def test_crowds_are_drawn_and_repeated_as_such() -> None:
+    result = run("--seeds", "0:2", "--crowd", "--moves", "3", "--mixed", "--pauses", "1")
+    plan = scripts.sweep.SweepPlan(
+        ordering="pairwise",
+        delta=None,
+        detection="fast",
+        workload=Workload(moves=3),
+        crowd=Crowd(has_moves=True, is_mixed=True),
+        out=None,
+    )
+
+    assert "2 runs with ordering pairwise and δ drawn: " in result.output
+    command = "plait simulate --seed 7 --ordering pairwise --crowd --mixed --moves 3 --trace"
+    assert plan.repeat_command(7) == command
+
+
 @pytest.mark.usefixtures("_seed_2_fails")
 def test_json_has_the_same() -> None:
     result = run("--seeds", "1:4", "--json")
@@ -104,6 +146,9 @@ def test_run_directories_can_be_kept(tmp_path: Path) -> None:
             ["--seed", "3", "--ordering", "sequencer-filtered", "--crashes", "1"],
             "Under sequencer-filtered no crash is survived",
         ),
+        (["--seed", "3", "--mixed"], "about the subscriptions of a --crowd"),
+        (["--seed", "3", "--crowd", "--cuts", "1"], "A --crowd draws its own brokers"),
+        (["--seed", "3", "--crowd", "--ordering", "published"], "no crash is survived"),
     ],
 )
 def test_bad_usage(arguments: list[str], words: str) -> None:

@@ -2,7 +2,13 @@
 
 import pytest
 
-from tests.sim.crowds import crowded_run
+from broker.sim.crowds import Crowd
+from broker.sim.runs import simulate_crowd
+
+
+def crowded_run(seed: int, *, has_moves: bool = False, is_mixed: bool = False) -> list[str]:
+    """What is wrong at the end of this run."""
+    return simulate_crowd(seed, Crowd(has_moves=has_moves, is_mixed=is_mixed)).failures
 
 
 @pytest.mark.parametrize("seed", [9526, 36316, 1018933])
