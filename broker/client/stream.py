@@ -10,6 +10,7 @@ What comes from the broker is kept until the end of its step has come, and taken
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from broker.errors import RemoteProtocolError
 from broker.inputs import LinkId
@@ -24,6 +25,9 @@ from faulttol.stability import LeafStream
 from faulttol.steplog import StepLog
 from routing.ids import NodeId
 from routing.tables import Advertisement, Subscription
+
+MESSAGE_BYTES: Final = 64
+"""What any message counts as, beside a publication's content and body."""
 
 
 class Stream:
@@ -42,6 +46,7 @@ class Stream:
         """Whether there is something in the step after that."""
         self._batch: list[Message] = []
         """What has come of the broker's next step."""
+        self._batch_bytes = 0
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -148,7 +153,7 @@ class Stream:
     def disconnect(self) -> None:
         """The connection has ended; of what has no end yet, nothing has happened."""
         self._link = None
-        self._batch.clear()
+        self._batch, self._batch_bytes = [], 0
 
     def since(self, step: int) -> list[Message]:
         """What was sent in later steps, as it was sent."""
@@ -168,6 +173,14 @@ class Stream:
     def keep(self, message: Message) -> None:
         """Keep a part of a batch until its end has come."""
         self._batch.append(message)
+        self._batch_bytes += MESSAGE_BYTES
+        if type(message) is Publish:
+            self._batch_bytes += len(message.content) + len(message.body)
+        if self._batch_bytes > self._limits.batch_bytes_max:
+            raise RemoteProtocolError(
+                f"a batch of {self._batch_bytes} bytes, at most {self._limits.batch_bytes_max} "
+                "allowed"
+            )
 
     @property
     def is_within_batch(self) -> bool:
@@ -176,7 +189,7 @@ class Stream:
 
     def take(self, end: EndOfStep) -> Sequence[Message]:
         """Take a batch whole; nothing, if it had been taken before."""
-        batch, self._batch = self._batch, []
+        batch, self._batch, self._batch_bytes = self._batch, [], 0
         if end.step <= self.taken:
             return ()
         for message in batch:

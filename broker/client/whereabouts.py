@@ -41,7 +41,7 @@ class Whereabouts:
         self.addresses = tuple(addresses)
         self._seats = Seats(limits)
         self._turn = 0
-        """Counts those of the addresses that were asked in vain."""
+        """Counts addresses that were asked in vain, where nobody in particular was expected."""
         self._here: tuple[Life, str] | None = None
         """Who has welcomed this client, and the address by which it had reached that."""
         self._strikes: dict[Life, int] = {}
@@ -67,27 +67,37 @@ class Whereabouts:
     @property
     def has_tried_all(self) -> bool:
         """Whether all the addresses have been asked in vain."""
-        return self._turn >= len(self.addresses)
+        return self._turn >= len(self._anybody())
 
     def _next(self) -> Target:
         if self.broker is not None:
             life = self._player(self.broker)
             if life is not None and (address := self._address_of(life)):
                 return Target(address, self.broker, life)
-        wanted = "" if self._is_sent_away else self.broker or ""
-        return Target(self.addresses[self._turn % len(self.addresses)], wanted)
+        wanted = "" if self._is_gone() else self.broker or ""
+        anybody = self._anybody()
+        return Target(anybody[self._turn % len(anybody)], wanted)
+
+    def _anybody(self) -> list[str]:
+        """The addresses that were given, and those where others are said to play something."""
+        seats = (self._seats.seat_of(broker) for broker in self._seats.brokers())
+        places = (self._seats.place_of(seat.host) for seat in seats if seat is not None)
+        return list(dict.fromkeys((*self.addresses, *(p.address for p in places if p is not None))))
+
+    def _is_gone(self) -> bool:
+        """Whether the broker of the session cannot be had any more."""
+        seat = None if self.broker is None else self._seats.seat_of(self.broker)
+        return self._is_sent_away or (seat is not None and seat.left > 0)
 
     def _player(self, broker: NodeId) -> Life | None:
         """Who plays a broker, or is going to; None if nobody is known who might."""
-        if self._is_sent_away:
+        if self._is_gone():
             return None
         doubted = {life for life, strikes in self._strikes.items() if strikes >= ENOUGH}
         seat = self._seats.seat_of(broker)
         if seat is None:  # nobody has told yet
             here = self._here[0] if self._here else None
             return None if here in doubted else here
-        if seat.left:
-            return None
         region = self._seats.region_of(broker, doubted)
         if not region:
             return seat.life
@@ -121,7 +131,7 @@ class Whereabouts:
             self._strikes[life] = self._strikes.get(life, 0) + strikes
             return
         self._turn += 1
-        if self._turn % len(self.addresses) == 0:
+        if self._turn % len(self._anybody()) == 0:
             self._reconsider()
 
     def _reconsider(self) -> None:
@@ -163,6 +173,7 @@ class Whereabouts:
             )
         self.broker = welcome.node
         self._here = (life, self.target.address)
+        self.target = Target(self.target.address, welcome.node, life)
         self._strikes.clear()
         self._asked.clear()
         self._is_sent_away = False

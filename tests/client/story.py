@@ -1,12 +1,15 @@
 """One exchange between two clients, told step by step, and what must have come of it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from broker.client.states import ClientState, Session
-from tests.client.world import BROKER, Client, World
+from tests.client.world import BROKER, World
 
 Fault = Callable[["Story"], None]
+
+
+HOSTS: Final = 20
 
 
 class Story:
@@ -14,10 +17,11 @@ class Story:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        world.host("one", BROKER)
-        self.playing = "one"
-        self.ticker = world.client("ticker", "one", "two")
-        self.reader = world.client("reader", "one", "two")
+        self.names = [f"h{number:02}" for number in range(HOSTS)]
+        for name in self.names:
+            world.host(name, BROKER if name == self.names[0] else None)
+        self.ticker = world.client("ticker", *self.names)
+        self.reader = world.client("reader", *self.names)
         self.happened = 0
         self.faults: dict[int, Fault] = {}
 
@@ -94,12 +98,10 @@ class Story:
 
     def crash(self) -> None:
         world = self.world
-        before, self.playing = self.playing, f"two{'' if self.playing == 'one' else self.playing}"
+        before = self.names.pop(0)
         world.crash(before)
         world.failed.add(before)
-        if self.playing not in world.hosts:
-            world.host(self.playing)
-        world.hosts[self.playing].takes_up(BROKER)
+        world.hosts[self.names[0]].takes_up(BROKER)
 
     def passes(self, seconds: float) -> None:
         self.world.passes(seconds)
@@ -107,7 +109,7 @@ class Story:
     def rebuild(self) -> None:
         """Rebuild the broker from what those say who have a session with it."""
         around = [c for c in (self.ticker, self.reader) if c.core.session.session is not _NONE]
-        self.world.hosts[self.playing].rebuilds(*around)
+        self.world.hosts[self.names[0]].rebuilds(*around)
 
     # --- what has come of it ----------------------------------------------------------------
 
@@ -137,8 +139,3 @@ def cut_reader(story: Story) -> None:
 def cut_both(story: Story) -> None:
     story.world.cut(story.ticker)
     story.world.cut(story.reader)
-
-
-def sockets(client: Client) -> int:
-    """How many connections it has."""
-    return sum(line.client is client for line in client.world.lines.values())

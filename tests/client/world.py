@@ -31,6 +31,7 @@ from broker.effects import (
     WriteLog,
 )
 from broker.host.attaching import AttachmentReader
+from broker.host.link_states import LinkState, Speaker, require_legal
 from broker.inputs import (
     LinkClosed,
     LinkFailed,
@@ -83,6 +84,8 @@ class Line:
     down: deque[Message] = attrs.field(factory=deque)
     is_silent: bool = False
     """Whether nothing arrives at either end."""
+    step: int = 0
+    """Of the last batch up."""
 
 
 class Client:
@@ -240,13 +243,12 @@ class Host:
         self.readers: dict[LinkId, AttachmentReader] = {}
         self.attachments: dict[NodeId, Attachment] = {}
         self.heard: list[Message] = []
-        self.answers: dict[NodeId, str] = {}
-        """Whoever wants that broker is told that it is there."""
 
     # --- what comes -------------------------------------------------------------------------
 
     def hears(self, line: Line, message: Message) -> None:
         self.heard.append(message)
+        self.require_legal(line, message)
         match message:
             case Hello():
                 self.greeted(line, message)
@@ -264,9 +266,29 @@ class Host:
             case _ if line.link in self.readers:
                 attachment = self.readers[line.link].feed(message)
                 if attachment is not None:
-                    self.attachments[attachment.node] = attachment
+                    self.attached(line, attachment)
             case _:
                 self.batches.setdefault(line.link, []).append(message)
+
+    def require_legal(self, line: Line, message: Message) -> None:
+        """No client says what a host would not hear."""
+        core = line.client.core
+        state = LinkState.TO_CLIENT
+        if line.link in self.readers:
+            state = LinkState.ATTACHED
+        elif self.lines.get(core.node) is not line:
+            state = LinkState.AWAITING_HELLO
+        is_known = state is not LinkState.AWAITING_HELLO
+        speaker = Speaker(
+            here=self.broker or self.taking_up or NodeId(""),
+            node=core.node if is_known else NodeId(""),
+            incarnation=core.incarnation,
+            kind=NodeKind.CLIENT if is_known else None,
+            step=line.step,
+        )
+        require_legal(state, speaker, message)
+        if isinstance(message, EndOfStep):
+            line.step = message.step
 
     def _of(self, line: Line) -> tuple[Machine, Neighbour]:
         assert self.machine is not None
@@ -278,9 +300,7 @@ class Host:
         assert hello.version == 2
         wanted = hello.to or self.broker
         if wanted is not None and wanted == self.taking_up:
-            self.lines[hello.node] = line
-            self.readers[line.link] = AttachmentReader(self.world.limits)
-            self.tell(line, AttachRequest(broker=NodeId(wanted)))
+            self.asks_to_attach(line)
         elif self.machine is None or wanted != self.broker:
             self.tell(line, self.world.seating())
             self.tell(line, Goodbye(code=GoodbyeCode.ELSEWHERE, reason="look there"))
@@ -289,9 +309,26 @@ class Host:
             known = self.world.known.get((self.machine.node, hello.node))
             neighbour = self.machine.neighbours.named(hello.node)
             if known and neighbour and hello.known_term and known.secret == hello.past.secret:
-                self.resumes(line, hello)
+                if hello.known_term < self.term:
+                    self.asks_to_attach(line)
+                else:
+                    self.resumes(line, hello.taken)
             else:
                 self.takes_in(line, hello)
+
+    def asks_to_attach(self, line: Line) -> None:
+        broker = self.taking_up or self.broker
+        assert broker is not None
+        self.lines[line.client.core.node] = line
+        self.readers[line.link] = AttachmentReader(self.world.limits)
+        self.tell(line, AttachRequest(broker=broker))
+
+    def attached(self, line: Line, attachment: Attachment) -> None:
+        if self.taking_up is not None:
+            self.attachments[attachment.node] = attachment
+        else:  # it was away when the broker was rebuilt
+            del self.readers[line.link]
+            self.resumes(line, attachment.taken)
 
     def takes_in(self, line: Line, hello: Hello) -> None:
         machine = self.machine
@@ -304,14 +341,12 @@ class Host:
         self.tell(line, self.welcome(secret=secret, taken=taken))
         self.connected(line)
 
-    def resumes(self, line: Line, hello: Hello) -> None:
-        machine = self.machine
-        assert machine is not None
-        neighbour = machine.neighbours.named(hello.node)
-        assert neighbour is not None
+    def resumes(self, line: Line, taken: int) -> None:
+        machine, neighbour = self._of(line)
         self.tell(line, self.welcome(resumed=True, taken=neighbour.taken))
         self.connected(line)
-        self.send_since(line, hello.taken)
+        self.send_since(line, taken)
+        machine.publications.tell_lazily(neighbour)
 
     def send_since(self, line: Line, taken: int) -> None:
         machine, neighbour = self._of(line)
