@@ -118,6 +118,9 @@ class Entry:
     installed: tuple[str, ...] = ()
     """The advertisements and subscriptions installed in this step."""
     members: Membership = UNCHANGED
+    handed: tuple[tuple[NodeId, tuple[Key, ...]], ...] = ()
+    """Of clients before whom something is held, or was until this step: what each was handed in it,
+    in order."""
 
 
 @attrs.frozen

@@ -147,7 +147,7 @@ class Sequencer(_SettleOnArrival[Arrival]):
     settles_at_root: ClassVar = True
 
 
-class _HoldBeforeClients(_SettleOnArrival[Arrival]):
+class HoldBeforeClients(_SettleOnArrival[Arrival]):
     """Settle on arrival, where other brokers are concerned; what is held is held before clients.
 
     When it is let go depends on what brokers tell each other, see `broker/published.py` and
@@ -155,6 +155,7 @@ class _HoldBeforeClients(_SettleOnArrival[Arrival]):
     broker that has crashed.
     """
 
+    name: ClassVar[str]
     survives_crashes: ClassVar = False
 
     def __init__(self) -> None:
@@ -200,7 +201,7 @@ class _HoldBeforeClients(_SettleOnArrival[Arrival]):
         return other < place
 
 
-class FilteredSequencer(_HoldBeforeClients[Arrival]):
+class FilteredSequencer(HoldBeforeClients[Arrival]):
     """`sequencer-filtered`: the root numbers everything, for each subscriber apart.
 
     The broker where something is published asks the root for places, one for each subscriber that
@@ -387,7 +388,7 @@ def _drop(last: dict[Key, _Held[Arrival]], key: Key, held: _Held[Arrival]) -> No
         del last[key]
 
 
-class Published(_HoldBeforeClients[Arrival]):
+class Published(HoldBeforeClients[Arrival]):
     """`published`: total order as it was published, to compare with. It does not keep the order.
 
     Each broker passes a publication on at once, to other brokers; what is held back is what goes to

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from broker.machine.machine import Machine
 from broker.machine.neighbours import UP, Arrival, Below, Neighbour, is_client
+from broker.machine.queues import QueuedPublications
 from routing.ids import NodeId
 
 
@@ -41,12 +42,12 @@ def _counts(machine: Machine) -> Iterator[str]:
     publications = machine.publications
     if publications.unstable != len(arrivals):
         yield f"{publications.unstable} unstable, {len(arrivals)} are there"
-    unconfirmed = {
-        neighbour.hop: {id(arrival) for arrival in neighbour.sent.unconfirmed}
+    confirmed = {
+        neighbour.hop: {id(arrival) for arrival in neighbour.sent.confirmed}
         for neighbour in machine.neighbours.below.values()
     }
     for arrival in arrivals:
-        missing = _missing(machine, arrival, unconfirmed)
+        missing = _missing(machine, arrival, confirmed)
         if arrival.missing != missing and not arrival.is_over:
             yield f"{arrival.key} lacks {missing} confirmations and counts {arrival.missing}"
     held = publications.ordering.held
@@ -56,14 +57,16 @@ def _counts(machine: Machine) -> Iterator[str]:
         yield "something is held that is not there"
 
 
-def _missing(machine: Machine, arrival: Arrival, unconfirmed: dict[NodeId, set[int]]) -> int:
+def _missing(machine: Machine, arrival: Arrival, confirmed: dict[NodeId, set[int]]) -> int:
     """How many confirmations a publication lacks, and whether it has to be settled here."""
     below = machine.neighbours.below
     receivers = [n for n in arrival.route.down if below.get(n.node) is n]
-    if arrival.settled_in:
-        missing = sum(id(arrival) in unconfirmed[receiver.hop] for receiver in receivers)
-    else:
-        missing = 1 + len(arrival.route.down)
+    missing = sum(id(arrival) not in confirmed[receiver.hop] for receiver in receivers)
+    if not arrival.settled_in:
+        missing += 1
+        if not isinstance(machine.publications, QueuedPublications):
+            # Who is gone is counted until it is settled: nobody has it.
+            missing += len(arrival.route.down) - len(receivers)
     source = arrival.source
     if isinstance(source, Below) and not is_client(source) and below.get(source.node) is source:
         missing += any(each is arrival for each in source.received.unconfirmed)

@@ -6,16 +6,19 @@ input like any other. So the step log (`faulttol/steplog.py`) says everything ab
 its neighbours do not have anyway, and `rebuild.py` makes the same broker again from both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import attrs
 
 from broker.effects import Level
 from broker.errors import RemoteProtocolError
+from broker.interests import Observer
 from broker.limits import Limits
 from broker.machine.interests import Interests
 from broker.machine.neighbours import Below, Neighbour, Neighbours, Progress, is_client
 from broker.machine.publications import Publications
+from broker.machine.published import PublishedPublications
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.messages import (
@@ -36,8 +39,22 @@ from broker.outbox import Outbox
 from faulttol.steplog import Taken
 from routing.conflicts import FAST
 from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
+from routing.orderings import (
+    DEFAULT_ORDERING,
+    ORDERINGS,
+    Published,
+    PublishedProgressive,
+    PublishedWholeQueue,
+)
+from routing.published import OverlapTables
 from routing.tables import Advertisement, Subscription
+
+_PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = {
+    Published.name: (PublishedPublications, OverlapTables),
+    PublishedProgressive.name: (PublishedPublications, OverlapTables),
+    PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
+}
+"""What an ordering needs that does more than decide when something is settled."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,6 +96,7 @@ class Machine:
         self.neighbours = Neighbours(parent)
         self.steps = Steps(node, outbox)
         orders = ORDERINGS[settings.ordering]
+        publications, observer = _PARTS.get(settings.ordering, (Publications, None))
         self.requests = Requests(
             self.neighbours,
             self.steps,
@@ -93,10 +111,10 @@ class Machine:
             requests=self.requests,
             steps=self.steps,
             detection=settings.detection if orders.waits_for_conflicts else None,
-            observer=None,
+            observer=observer() if observer else None,
             is_root_to_know=orders.settles_at_root,
         )
-        self.publications = Publications(
+        self.publications = publications(
             ordering=orders(),
             limits=limits,
             neighbours=self.neighbours,
@@ -155,10 +173,11 @@ class Machine:
             case Refuse(reason=reason):
                 raise RemoteProtocolError(f"{source.node} refuses what a broker asks: {reason}")
             case _:
-                raise AssertionError(f"{message} is not part of a batch")
+                self.publications.on_notice(source, message)
 
     def end_step(self) -> list[Neighbour]:
         """End the step; returns who gets something from it."""
+        self.publications.end_step()
         source = self.neighbours.named(self.steps.source)
         if source is not None:
             source.received_marks.add(source.taken, source.received.count)
@@ -176,6 +195,7 @@ class Machine:
 
     def send_again(self) -> list[Neighbour]:
         """After a rebuild: whatever a neighbour may lack, and may have to be asked again."""
+        self.publications.release_what_is_due()
         for neighbour in self.neighbours.all():
             self.ask_again(neighbour)
         return self.end_step()
@@ -184,6 +204,7 @@ class Machine:
         """Ask what a neighbour has not confirmed: it, or this broker, is another process now."""
         unsent = [delayed.message for delayed in self.publications.delayed_for(neighbour)]
         self.requests.ask_again(neighbour, unsent, self.interests.is_outdated)
+        self.publications.say_again(neighbour)
         self.steps.touch(neighbour)
         self.publications.tell_lazily(neighbour)
 

@@ -201,6 +201,11 @@ class Route:
         """
         return self.detector.subscribers(self.matching) if self.detector else 0
 
+    def flags_for(self, hop: NodeId) -> int:
+        """With which flags a neighbour gets it, beside its own."""
+        del hop  # nobody is told anything
+        return 0
+
 
 @attrs.define(eq=False)
 class Arrival(Unstable[Publish]):
@@ -261,12 +266,14 @@ class Arrival(Unstable[Publish]):
         """Who gets it, in order."""
         return 0 if self.is_unordered else self.route.subscribers
 
-    @property
-    def upwards(self) -> Publish:
-        """The publication as it goes up: flagged, if this broker waits for it."""
-        if not self.has_waited:
+    def towards(self, neighbour: Neighbour) -> Publish:
+        """The publication as a neighbour gets it: flagged upwards, if this broker waits for it."""
+        flags = self.route.flags_for(neighbour.hop)
+        if self.has_waited and isinstance(neighbour, Above):
+            flags |= Flag.AWAITED
+        if not flags:
             return self.publication
-        return self.publication.with_flags(self.publication.flags | Flag.AWAITED)
+        return self.publication.with_flags(self.publication.flags | flags)
 
 
 class Neighbours:

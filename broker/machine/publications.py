@@ -5,7 +5,9 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 """
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import chain, takewhile
+from typing import Any
 
 import attrs
 
@@ -156,7 +158,7 @@ class Publications:
         self._steps.touch(parent)
         if parent.link is not None:
             self.counters.sent += 1
-            self._outbox.send(parent.link, arrival.upwards)
+            self._outbox.send(parent.link, arrival.towards(parent))
 
     def on_settled(self, source: Neighbour, number: int) -> None:
         """The parent has settled a publication that waits for it: now it is this broker's turn."""
@@ -166,6 +168,12 @@ class Publications:
         elif not isinstance(source, Above) or number > source.sent.count:
             raise RemoteProtocolError(f"publication {number} is settled, which was never sent up")
         # Else it waited in a former life, and came from a client that failed with that.
+
+    def on_notice(self, source: Neighbour, notice: Message) -> None:
+        """A message that only some other ordering has a meaning for."""
+        raise RemoteProtocolError(
+            f"{type(notice).__name__} of {source.node} under ordering {self.ordering.name}"
+        )
 
     def acknowledge(self, arrival: Arrival) -> None:
         """The parent has settled it, and it need not wait for that any more."""
@@ -423,6 +431,19 @@ class Publications:
         """All who do not know yet how far things are."""
         lazy, self._lazy = self._lazy, {}
         return list(lazy.values())
+
+    def end_step(self) -> None:
+        """The step is over, and is about to be written down."""
+
+    def release_what_is_due(self) -> None:
+        """After a rebuild: let go what only waited for something that will not come."""
+
+    def say_again(self, neighbour: Neighbour) -> None:
+        """After a rebuild: tell a neighbour once more what it may wait for."""
+
+    def state(self) -> Mapping[str, Mapping[Any, Any]]:
+        """What it knows beyond streams, to be compared."""
+        return {}
 
     # --- neighbours that come and go --------------------------------------------------------
 

@@ -27,7 +27,9 @@ from broker.machine.neighbours import (
     Route,
     is_client,
 )
+from broker.machine.queues import QueuedPublications
 from broker.messages import (
+    Defer,
     Flag,
     Message,
     NodeKind,
@@ -230,7 +232,8 @@ class _Rebuilding:
             self._add_neighbours(machine)
             self._know_what_was_taken(machine, longest(known))
             self._orderings[node] = again = _Again(ORDERINGS[settings.ordering])
-            machine.publications.ordering = cast("Ordering[Arrival]", again)
+            if not isinstance(machine.publications, QueuedPublications):
+                machine.publications.ordering = cast("Ordering[Arrival]", again)
             self.machines[node] = machine
             self._late[node], self._announced[node], self._asked[node] = {}, {}, set()
 
@@ -439,10 +442,13 @@ class _Rebuilding:
     ) -> None:
         """Take one step again."""
         ordering.begin(entry)
-        steps = machine.steps
+        steps, publications = machine.steps, machine.publications
+        if isinstance(publications, QueuedPublications):
+            publications.begin_again(entry)
         steps.begin(entry.kind, entry.source, entry.upto)
         if entry.kind is Taken.BATCH and source is not None:
             source.taken = max(source.taken, entry.upto)
+            keys = {item.key for item in items if isinstance(item, Travelling)}
             for item in items:
                 if isinstance(item, Travelling):
                     machine.publications.on_publish(source, item.publication, self._now)
@@ -453,7 +459,7 @@ class _Rebuilding:
                     settled = ordering.held_now.get(item.key) if item.key else None
                     if settled is not None:
                         machine.publications.acknowledge(settled)
-                else:
+                elif not isinstance(item.message, Defer) or item.key in keys:
                     machine.take_one(source, item.message, self._now)
         elif entry.kind is Taken.GONE and isinstance(source, Below):
             machine.remove(source, self._now)
@@ -468,6 +474,8 @@ class _Rebuilding:
                 steps.is_replayed = False
         for arrival in ordering.released_before(None):
             machine.publications.release(arrival)
+        if isinstance(publications, QueuedPublications):
+            publications.end_again()
         machine.end_step()
         steps.log.entries[-1] = entry
 
@@ -604,6 +612,9 @@ class _Rebuilding:
 
     def _order_anew(self, machine: Machine) -> None:
         """Give what is held back to the ordering, in the order of its arrival."""
+        if isinstance(machine.publications, QueuedPublications):
+            machine.publications.go_on()
+            return
         ordering: Ordering[Arrival] = ORDERINGS[self._settings.ordering]()
         held = machine.publications.ordering.held
         machine.publications.ordering = ordering
@@ -656,8 +667,7 @@ def kept(neighbour: Neighbour) -> Iterator[Travelling]:
     kept = neighbour.sent.keep()
     first = neighbour.sent.count - len(kept) + 1
     for number, arrival in enumerate(kept, first):
-        publication = arrival.upwards if isinstance(neighbour, Above) else arrival.publication
-        yield Travelling(number, neighbour.sent_marks.step_of(number), publication)
+        yield Travelling(number, neighbour.sent_marks.step_of(number), arrival.towards(neighbour))
 
 
 def _in_order(

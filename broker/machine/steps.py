@@ -29,6 +29,8 @@ class Steps:
         self.order: list[Key] | None = None
         """All that has been settled in this step, once something was that had been held before."""
         self._installed: list[str] = []
+        self.handed: tuple[tuple[NodeId, tuple[Key, ...]], ...] = ()
+        """What clients were handed in this step before whom something is held, or was."""
         self._touched: dict[NodeId, Neighbour] = {}
         self._ways: dict[Route, None] = {}
         """The routes of what was settled: one entry for many publications that go the same ways."""
@@ -52,6 +54,7 @@ class Steps:
                 tuple(self._held),
                 tuple(self.order or ()),
                 tuple(self._installed),
+                handed=self.handed,
             )
         )
         touched = self._touched
@@ -60,7 +63,7 @@ class Steps:
                 touched[below.hop] = below
         for neighbour in touched.values():
             neighbour.sent_marks.add(self.number, neighbour.sent.count)
-        self._held, self.order, self._installed = [], None, []
+        self._held, self.order, self._installed, self.handed = [], None, [], ()
         self._touched = {}
         self._ways.clear()
         return list(touched.values())

@@ -20,7 +20,7 @@ from broker.machine.neighbours import Arrival, Control, Neighbour
 from broker.machine.publications import Publications
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
-from broker.messages import Message, Settled
+from broker.messages import Message, Publish, Settled
 from faulttol.steplog import Entry, StepLog
 from routing.ids import NodeId
 from tests.machine.automata import BrokerNode, Client
@@ -279,9 +279,12 @@ def what_waits_is_counted_anew(patch: Patch) -> None:
 
 @rule("what waited goes up as what waits does, for ever", seed=6)
 def what_waited_goes_up_as_if_it_had_not(patch: Patch) -> None:
-    upwards: Any = Arrival.upwards
-    get = upwards.fget
-    patch.setattr(Arrival, "upwards", property(lambda a: get(a) if a.waits else a.publication))
+    towards = Arrival.towards
+
+    def without(arrival: Arrival, neighbour: Neighbour) -> Publish:
+        return towards(arrival, neighbour) if arrival.waits else arrival.publication
+
+    patch.setattr(Arrival, "towards", without)
 
 
 @rule("operations that begin in a step taken again have names of their own")

@@ -7,7 +7,7 @@ random order, and when all have, the region is rebuilt. What is tested is the lo
 import itertools
 import random
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from broker.codec import encode_content
@@ -542,13 +542,14 @@ class World:
         )
         self.stats["rebuilt"] += len(new)
         dead = {leaf for leaf in self.leaves if self.is_dead(leaf)}
+        stable = known_to_be_stable(new)
         for node, machine in new.items():
             # Beyond the log there may be steps of which no trace is left but that they are over.
             known = max(a.logs[node].last for a in attachments)
             lost = self.snapshots.get((node, known))
             if lost is not None and known == machine.steps.number:
                 self.stats["compared"] += 1
-                self.differences += compare(lost, snapshot(machine), dead)
+                self.differences += compare(lost, snapshot(machine), dead, stable)
         self.fresh = {f: t for f, t in self.fresh.items() if f[0] not in region}
         for node, machine in new.items():
             self.machines[node] = machine
@@ -771,8 +772,8 @@ class World:
         return found
 
     def _disorder(self) -> list[str]:
-        if self.settings.ordering in ("none", "fifo"):
-            return []
+        if self.settings.ordering in ("none", "fifo") or "published" in self.settings.ordering:
+            return []  # what was published does not keep the order that it set out to keep
         streams = {
             leaf.node: [k for k, _ in leaf.delivered if not self.published[k][2] & Flag.UNORDERED]
             for leaf in self.leaves.values()
@@ -840,6 +841,7 @@ def snapshot(machine: Machine) -> dict[str, Any]:
         },
         "arrivals": arrivals,
         "held": [a.key for a in machine.publications.ordering.held],
+        "state": machine.publications.state(),
         "node": machine.node,
     }
 
@@ -862,7 +864,28 @@ def without(state: dict[str, Any], dead: set[NodeId]) -> dict[str, Any]:
     }
 
 
-def compare(lost: dict[str, Any], found: dict[str, Any], dead: set[NodeId]) -> list[str]:
+def known_to_be_stable(region: Mapping[NodeId, Machine]) -> set[Key]:
+    """What some broker of a region does not have any more, and others still keep."""
+    unstable = {
+        node: {a.key for n in machine.neighbours.all() for a in n.received.keep() if not a.stable}
+        for node, machine in region.items()
+    }
+    return {
+        arrival.key
+        for machine in region.values()
+        for neighbour in machine.neighbours.all()
+        if neighbour.node in region
+        for arrival in neighbour.received.keep()
+        if arrival.key not in unstable[neighbour.node]
+    }
+
+
+def compare(
+    lost: dict[str, Any],
+    found: dict[str, Any],
+    dead: set[NodeId],
+    stable: Collection[Key] = (),
+) -> list[str]:
     """In what a rebuilt broker is not the one that was lost, stable things apart.
 
     Clients that failed with it (`dead`) are not brought back, nor what came from them.
@@ -889,6 +912,26 @@ def compare(lost: dict[str, Any], found: dict[str, Any], dead: set[NodeId]) -> l
     held = [k for k in lost["held"] if k in found["held"]]
     if held != [k for k in found["held"] if k in lost["held"]]:
         differences.append(f"{node} held: {lost['held']} became {found['held']}")
+    if not dead:
+        differences += _compare_state(node, lost["state"], found, stable)
+    return differences
+
+
+def _compare_state(
+    node: NodeId, lost: Mapping[str, Any], found: dict[str, Any], stable: Collection[Key]
+) -> list[str]:
+    """The same of what publications know beyond streams."""
+    differences = []
+    unstable = {key for _, key in found["arrivals"]} - set(stable)
+    for what, after in found["state"].items():
+        before = lost[what]
+        if what == "awaited":
+            before, after = (
+                {key: hops for key, hops in each.items() if key in unstable}
+                for each in (before, after)
+            )
+        if before != after:
+            differences.append(f"{node} {what}: {before} became {after}")
     return differences
 
 

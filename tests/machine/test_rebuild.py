@@ -27,6 +27,16 @@ from faulttol.steplog import (
 from routing.ids import NodeId
 from tests.machine.overlay import random_world
 
+ORDERINGS: Final = (
+    "none",
+    "fifo",
+    "pairwise",
+    "sequencer",
+    "published",
+    "published-progressive",
+    "published-whole-queue",
+)
+
 
 def troubles_of(
     seed: int, *, delta: int, crashes: int, ordering: str = "pairwise", deaths: int = 0
@@ -35,13 +45,13 @@ def troubles_of(
     return [] if world.stats["nobody left"] else world.troubles()
 
 
-@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_without_crashes_everything_arrives_in_order_and_ends(ordering: str) -> None:
     for seed in range(40):
         assert troubles_of(seed, delta=1, crashes=0, ordering=ordering) == []
 
 
-@pytest.mark.parametrize("ordering", ["none", "fifo", "pairwise", "sequencer"])
+@pytest.mark.parametrize("ordering", ORDERINGS)
 def test_brokers_that_crash_one_after_another_are_rebuilt_as_they_were(ordering: str) -> None:
     for seed in range(60):
         assert troubles_of(seed, delta=1, crashes=4, ordering=ordering) == []
