@@ -154,11 +154,9 @@ class ClientCore:
         self._require_open()
         self._now = now
         publishing = self.publishing
-        operation = self.interests.unadvertise(
+        return self.interests.unadvertise(
             advertisement, last=publishing.seq, stable=publishing.stable
         )
-        self.session.look_whether_restored()
-        return operation
 
     def subscribe(
         self, now: float, filter_text: str, *, ordered: bool = True
@@ -175,10 +173,9 @@ class ClientCore:
         return self.interests.unsubscribe(subscription)
 
     def leave(self, now: float) -> OperationId:
-        """Leave the overlay; `Stop` follows when the broker has confirmed it."""
+        """Leave the overlay when all is stable; `Stop` follows when the broker has confirmed it."""
         self._require_open()
         self._now = now
-        self.interests.end_all_deliveries()
         return self.session.leave()
 
     def step(self, now: float, happened: Input) -> None:
@@ -199,6 +196,7 @@ class ClientCore:
                     self.session.on_lost(reason, now)
             case ShutdownRequested():
                 self.session.stop("shut down")
+        self.session.look_whether_it_may_leave()
         self._tell_progress_if_due()
         self._arm_timer()
 
@@ -313,7 +311,8 @@ class ClientCore:
         received = stream.told[0] if stream.told else 0
         news = stream.received.count - received
         is_due = self._progress_at is not None and self._now >= self._progress_at
-        if is_due or (news and self._is_urgent) or news >= self.limits.progress_batch:
+        is_urgent = self._is_urgent or self.state is ClientState.LEAVING
+        if is_due or (news and is_urgent) or news >= self.limits.progress_batch:
             self._is_urgent = False
             self._progress_at = None
             stream.tell_progress()

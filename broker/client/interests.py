@@ -142,10 +142,16 @@ class Interests:
         self._withdraw(interest, operation)
         return operation
 
-    def end_all_deliveries(self) -> None:
+    def unsubscribe_all(self) -> None:
         """The client leaves: nothing is delivered from now on."""
-        for interest in self._subscriptions.values():
-            self._end_deliveries(interest)
+        for interest in list(self._subscriptions.values()):
+            if not interest.is_withdrawn:
+                self.unsubscribe(interest.name)
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether anything may still come."""
+        return bool(self._subscriptions)
 
     def _end_deliveries(self, interest: Interest[SubscriptionId]) -> None:
         interest.is_withdrawn = True

@@ -77,7 +77,8 @@ class SessionKeeper:
         self._entering: OperationId | None = None
         """The joining that is not confirmed."""
         self._leaving: OperationId | None = None
-        """Likewise."""
+        """Likewise, of leaving."""
+        self._has_asked_to_leave = False
         self._has_connected = False
         self._lost_at = 0.0
         self.redial_at: float | None = None
@@ -249,7 +250,7 @@ class SessionKeeper:
         if self._entering is not None:
             self._stream.request(Join(operation=self._entering))
         self._interests.ask_again()
-        if self._leaving is not None:
+        if self._leaving is not None and self._has_asked_to_leave:
             self._stream.request(self._leave_message(self._leaving))
 
     def _begin(self, welcome: Welcome) -> None:
@@ -347,14 +348,28 @@ class SessionKeeper:
 
     def leave(self) -> OperationId:
         """Leave the overlay; without a session, that is done at once."""
+        self._interests.unsubscribe_all()
         operation = self._interests.new_operation()
         if self.session is Session.STANDING:
             self._on_session(SessionEvent.LEFT)
             self._leaving = operation
-            self._stream.request(self._leave_message(operation))
+            self.look_whether_it_may_leave()
         else:
             self.stop("left without a connection")
         return operation
+
+    def look_whether_it_may_leave(self) -> None:
+        """Ask to be let go once everything is stable that has passed between here and the broker.
+
+        Were the broker to fail before, this client might be the only one that knows of it.
+        """
+        if self._leaving is None or self._has_asked_to_leave:
+            return
+        if self._interests.is_subscribed or self._stream.received.kept:
+            return
+        if not self._publishing.unconfirmed:
+            self._has_asked_to_leave = True
+            self._stream.request(self._leave_message(self._leaving))
 
     def _leave_message(self, operation: OperationId) -> Leave:
         return Leave(operation=operation, node=self._node, distance=0)

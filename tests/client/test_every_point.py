@@ -29,3 +29,24 @@ def test_two_faults_cost_nothing(world: World, at: int, later: int) -> None:
     story = Story(world)
     story.run({at: cut_both, at + later: Story.broker_fails, at + 2 * later: cut_both})
     story.check()
+
+
+@pytest.mark.parametrize("fault", [cut_both, Story.broker_fails])
+@pytest.mark.parametrize("at", range(25))
+def test_who_leaves_has_left_whatever_happens_meanwhile(
+    world: World, fault: Fault, at: int
+) -> None:
+    story = Story(world)
+    ticker, reader = story.ticker, story.reader
+    ticker.advertises("TRUE")
+    reader.subscribes("TRUE")
+    world.settle()
+    story.faults = {at: fault}
+    ticker.publishes(1, 2)
+    ticker.leaves()
+    story.go_on(2)
+    reader.leaves()
+    story.until(lambda: bool(ticker.stopped and reader.stopped) and not story.faults_due())
+
+    assert (ticker.stopped, reader.stopped) == ("left", "left")
+    assert (ticker.confirmed, ticker.skipped) == (2, [])

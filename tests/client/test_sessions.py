@@ -14,6 +14,7 @@ from broker.messages import (
     Goodbye,
     GoodbyeCode,
     Heartbeat,
+    Leave,
     Message,
     NodeKind,
     Publish,
@@ -269,7 +270,28 @@ def test_who_leaves_stops_when_it_is_confirmed(world: World) -> None:
     assert len(reader.recorded("unsubscribed")) == 1
 
 
-@pytest.mark.parametrize("at", range(1, 8))
+def test_nobody_leaves_before_all_that_it_has_to_do_with_is_stable(world: World) -> None:
+    ticker, reader = ticker_and_reader(world)
+    slow = world.client("slow")
+    slow.subscribes("TRUE")
+    world.settle()
+    line_of(slow).is_silent = True
+    ticker.publishes(1)
+    world.carry()
+    ticker.leaves()
+    reader.leaves()
+    world.passes(1.0)
+    assert not sent(ticker, Leave)
+    assert not sent(reader, Leave)
+
+    line_of(slow).is_silent = False
+    world.settle()
+
+    assert (ticker.stopped, reader.stopped) == ("left", "left")
+    assert (ticker.confirmed, ticker.skipped) == (1, [])
+
+
+@pytest.mark.parametrize("at", range(1, 12))
 def test_who_is_cut_off_while_it_leaves_has_left(world: World, at: int) -> None:
     _, reader = ticker_and_reader(world)
     reader.leaves()
