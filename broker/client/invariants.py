@@ -6,7 +6,7 @@ from broker.client.core import ClientCore
 from broker.client.states import Contact, Session
 from broker.client.stream import Stream
 
-_FLOWING = (Session.STANDING, Session.LEAVING, Session.OVER)
+_FLOWING = (Session.STANDING, Session.LEAVING, Session.PARTING)
 
 
 def check_invariants(core: ClientCore) -> None:
@@ -66,5 +66,5 @@ def _publications(core: ClientCore) -> Iterator[str]:
         yield f"publications {seqs} are kept, {publishing.seq} was the last"
     if publishing.handed_over > publishing.seq:
         yield f"{publishing.handed_over} was handed over, {publishing.seq} is the last"
-    if publishing.waiting and core.session.session in _FLOWING[:2]:
+    if publishing.waiting and core.session.session in _FLOWING:
         yield "publications wait although the session stands"

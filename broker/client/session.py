@@ -39,6 +39,8 @@ RECONNECT_TIMEOUT_S: Final = 30.0
 FATAL: Final = frozenset({GoodbyeCode.REFUSED, GoodbyeCode.PROTOCOL, GoodbyeCode.ISOLATED})
 """Why a broker may take its leave for good."""
 
+GOING: Final = (Session.LEAVING, Session.PARTING)
+
 
 class SessionKeeper:
     """Keeps one client in the overlay."""
@@ -78,7 +80,6 @@ class SessionKeeper:
         """The joining that is not confirmed."""
         self._leaving: OperationId | None = None
         """Likewise, of leaving."""
-        self._has_asked_to_leave = False
         self._has_connected = False
         self._lost_at = 0.0
         self.redial_at: float | None = None
@@ -166,7 +167,7 @@ class SessionKeeper:
 
     def _give_up(self, reason: str) -> None:
         # Whoever was leaving has left, also where nobody is there to confirm it.
-        self.stop("left" if self.session is Session.LEAVING else reason)
+        self.stop("left" if self.session in GOING else reason)
 
     # --- connections that end -----------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class SessionKeeper:
             self._whereabouts.refused()  # it has been taken up since, and does not know it
             self.hang_up(f"{welcome.node} of term {welcome.term}, which is over", now)
             return
-        if not welcome.resumed and self.session is Session.LEAVING:
+        if not welcome.resumed and self.session in GOING:
             self.stop("left")
             return
         if welcome.resumed and (welcome.node != self.broker or not self.term):
@@ -250,7 +251,7 @@ class SessionKeeper:
         if self._entering is not None:
             self._stream.request(Join(operation=self._entering))
         self._interests.ask_again()
-        if self._leaving is not None and self._has_asked_to_leave:
+        if self.session is Session.PARTING and self._leaving is not None:
             self._stream.request(self._leave_message(self._leaving))
 
     def _begin(self, welcome: Welcome) -> None:
@@ -363,12 +364,11 @@ class SessionKeeper:
 
         Were the broker to fail before, this client might be the only one that knows of it.
         """
-        if self._leaving is None or self._has_asked_to_leave:
+        if self.session is not Session.LEAVING or self._interests.is_subscribed:
             return
-        if self._interests.is_subscribed or self._stream.received.kept:
-            return
-        if not self._publishing.unconfirmed:
-            self._has_asked_to_leave = True
+        if not self._stream.received.kept and not self._publishing.unconfirmed:
+            assert self._leaving is not None
+            self._on_session(SessionEvent.SETTLED)
             self._stream.request(self._leave_message(self._leaving))
 
     def _leave_message(self, operation: OperationId) -> Leave:

@@ -59,6 +59,9 @@ class Session(enum.StrEnum):
     RESTORING = "restoring"
     """What it had advertised is being installed again; until then nothing may be published."""
     LEAVING = "leaving"
+    """It stays until everything is stable that it has to do with."""
+    PARTING = "parting"
+    """The broker is asked to confirm that it has left."""
     OVER = "over"
 
 
@@ -70,7 +73,9 @@ class SessionEvent(enum.StrEnum):
     JOINED = "joined"
     RESTORED = "restored"
     LEFT = "left"
-    """By its own wish: the broker is asked to confirm it."""
+    """By its own wish."""
+    SETTLED = "settled"
+    """Everything is stable that it has to do with."""
     ENDED = "ended"
 
 
@@ -101,7 +106,9 @@ SESSIONS: Final[Mapping[tuple[Session, SessionEvent], Session]] = {
     (Session.RESTORING, SessionEvent.BEGUN): Session.REJOINING,
     (Session.RESTORING, SessionEvent.RESTORED): Session.STANDING,
     (Session.RESTORING, SessionEvent.ENDED): Session.OVER,
+    (Session.LEAVING, SessionEvent.SETTLED): Session.PARTING,
     (Session.LEAVING, SessionEvent.ENDED): Session.OVER,
+    (Session.PARTING, SessionEvent.ENDED): Session.OVER,
 }
 
 State = TypeVar("State", Contact, Session)
@@ -123,6 +130,7 @@ _SEEN: Final[Mapping[Session, tuple[ClientState, ClientState]]] = {
     Session.REJOINING: (ClientState.RECONNECTING, ClientState.RECONNECTING),
     Session.RESTORING: (ClientState.RECONNECTING, ClientState.RECONNECTING),
     Session.LEAVING: (ClientState.LEAVING, ClientState.LEAVING),
+    Session.PARTING: (ClientState.LEAVING, ClientState.LEAVING),
     Session.OVER: (ClientState.CLOSED, ClientState.CLOSED),
 }
 """Without a connection to the broker, and with one."""
