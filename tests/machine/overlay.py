@@ -633,8 +633,9 @@ class World:
 
     def vulnerable(self) -> int:
         """How many failures are not over: hosts that are down, and brokers just taken up."""
-        # Not all around have heard of those yet.
-        waiting = {sender for sender, _, _ in self.fresh if not self.is_dead(sender)}
+        # Not all around have heard of those yet. Who fails before they have counts for both: for
+        # itself, and for the failure of which it alone had been told everything.
+        waiting = {sender for sender, _, _ in self.fresh}
         return len(self.dead_with_brokers()) + len(waiting)
 
     def dead_with_brokers(self) -> set[NodeId]:

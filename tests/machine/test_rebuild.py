@@ -25,7 +25,7 @@ from faulttol.steplog import (
     Taken,
 )
 from routing.ids import NodeId
-from tests.machine.overlay import random_world
+from tests.machine.overlay import World, random_world
 
 ORDERINGS: Final = (
     "none",
@@ -65,6 +65,14 @@ def test_two_brokers_at_a_time_are_rebuilt_as_they_were() -> None:
 def test_clients_that_fail_are_forgotten_with_what_they_asked_for() -> None:
     for seed in range(60):
         assert troubles_of(seed, delta=1, crashes=4, deaths=2) == []
+
+
+def test_a_host_that_fails_before_others_heard_what_it_stands_for_counts_for_two() -> None:
+    world = World(901, delta=2)
+    world.fresh[NodeId("b1"), NodeId("b0"), 4] = 2
+    world.crash(NodeId("b1"))
+
+    assert world.vulnerable() == 2
 
 
 # --- the log ------------------------------------------------------------------------------------
