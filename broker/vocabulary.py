@@ -13,6 +13,7 @@ import attrs
 
 from broker import messages
 from broker.messages import NO_PAST, NodeKind, Past
+from faulttol.steplog import Place
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 PROTOCOL_VERSION: Final = 2
@@ -148,6 +149,47 @@ class Join:
     """
 
     operation: OperationId
+
+
+@attrs.frozen
+class Turn:
+    """Behind what a publication comes for one subscriber."""
+
+    subscriber: NodeId
+    """And which life of it."""
+    way: tuple[NodeId, ...]
+    """The brokers beyond the receiver on the way to it, the last one first."""
+    after_step: int
+    """Of the root, in which it placed what goes before: that publication."""
+    after_publisher: NodeId
+    after_incarnation: int
+    after_seq: int
+
+    @property
+    def after(self) -> Place:
+        """The place of what goes before."""
+        return (
+            self.after_step,
+            self.after_publisher,
+            self.after_incarnation,
+            self.after_seq,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Turns:
+    """Under `sequencer-filtered`: whose turn it is with a publication.
+
+    The root answers so whoever asks; and the publication has them before it that are beyond.
+    """
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    step: int
+    """Of the root, in which it gave them."""
+    turns: tuple[Turn, ...]
+    is_answer: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -296,6 +338,7 @@ HostMessage = (
     | EndOfStep
     | Progress
     | Join
+    | Turns
     | Seating
     | AttachRequest
     | Attach
@@ -324,5 +367,6 @@ MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES
     52: Join,
     53: Relocate,
     54: Relocated,
+    55: Turns,
 }
 """Everything that is on the wire. Numbers are never used again for something else."""

@@ -25,6 +25,11 @@ Key = tuple[NodeId, int, int]
 """What identifies a publication: its publisher, the publisher's incarnation, its number."""
 
 
+Place = tuple[int, NodeId, int, int]
+"""Of a publication in the order of the root: the root's step, and what identifies it."""
+NO_PLACE: Final[Place] = (0, NodeId("-"), 0, 0)
+"""Before all places."""
+
 NOBODY: Final = NodeId("")
 
 
@@ -80,6 +85,8 @@ class Standing:
     """Whether its name is its own: nobody in the overlay has objected."""
     interests: tuple[Interest, ...] = ()
     """Of one who is away: what it had told, as nobody waits for it to say that again."""
+    place: Place = NO_PLACE
+    """Under `sequencer-filtered`, of what a client was handed last."""
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +128,8 @@ class Entry:
     handed: tuple[tuple[NodeId, tuple[Key, ...]], ...] = ()
     """Of clients before whom something is held, or was until this step: what each was handed in it,
     in order."""
+    places: tuple[tuple[NodeId, Place], ...] = ()
+    """Under `sequencer-filtered`, of what clients were handed last in this step."""
 
 
 @attrs.frozen
@@ -277,6 +286,8 @@ class StepLog:
             self._change(source, step, is_away=True, interests=members.interests)
         elif entry.kind is Taken.BACK:
             self._change(source, step, is_away=False, interests=())
+        for node, place in entry.places:
+            self._change(node, step, place=place)
         if members is not UNCHANGED:
             for node in members.admitted:
                 self._change(node, step, has_joined=True)

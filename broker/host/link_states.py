@@ -57,6 +57,7 @@ from broker.vocabulary import (
     Relocate,
     Relocated,
     Seating,
+    Turns,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, SubscriptionId, asker_of, owner_of
@@ -113,7 +114,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 IN_BATCHES: Final = _REQUESTS | {
-    *(Publish, Settled, Acknowledge, Defer, PlacesRequest, PlacesReply, Placed),
+    *(Publish, Settled, Acknowledge, Defer, PlacesRequest, PlacesReply, Placed, Turns),
     *(Confirm, Refuse, Claim),
 }
 """What batches between brokers are made of."""

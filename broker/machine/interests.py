@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from broker.errors import RemoteProtocolError
 from broker.interests import FLOODING, Observer
 from broker.limits import Limits
-from broker.machine.neighbours import UP, Above, Neighbour, Neighbours, is_client
+from broker.machine.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.messages import (
@@ -51,6 +51,7 @@ class Interests:
         detection: str | None,
         observer: Observer | None,
         is_root_to_know: bool,
+        is_path_whole: bool = False,
     ) -> None:
         """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
         self.advertisements = AdvertisementTable()
@@ -65,6 +66,8 @@ class Interests:
         """Whether subscriptions go to every broker, drawn by an advertisement or not."""
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
+        self._is_path_whole = is_path_whole
+        """Whether the way to a client is told as a whole, because publications are sent by it."""
         self._node = node
         self._delta = delta
         self._limits = limits
@@ -376,8 +379,23 @@ class Interests:
             return None
         return parsed
 
+    def whole_path(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
+        """The life of the client that it belongs to, and the brokers on the way from there."""
+        neighbour = self._neighbours.get(entry.hop)
+        if neighbour is not None and is_client(neighbour):
+            assert isinstance(neighbour, Below)
+            return (self.life_of(neighbour),)
+        return entry.path
+
+    @staticmethod
+    def life_of(client: Below) -> NodeId:
+        """The name of one life of a client."""
+        return NodeId(f"{client.node}/{client.incarnation}")
+
     def path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
-        """The last δ + 1 hops, seen from the next node."""
+        """The last δ + 1 hops, seen from the next node; all, if publications go back by them."""
+        if self._is_path_whole:
+            return (*self.whole_path(entry), self._node)
         return (*entry.path, self._node)[-(self._delta + 1) :]
 
 

@@ -17,6 +17,7 @@ from broker.interests import Observer
 from broker.limits import Limits
 from broker.machine.interests import Interests
 from broker.machine.neighbours import Below, Neighbour, Neighbours, Progress, is_client
+from broker.machine.places import PlacedPublications
 from broker.machine.publications import Publications
 from broker.machine.published import PublishedPublications
 from broker.machine.requests import Requests
@@ -42,6 +43,7 @@ from routing.ids import NodeId
 from routing.orderings import (
     DEFAULT_ORDERING,
     ORDERINGS,
+    FilteredSequencer,
     Published,
     PublishedProgressive,
     PublishedWholeQueue,
@@ -50,6 +52,7 @@ from routing.published import OverlapTables
 from routing.tables import Advertisement, Subscription
 
 _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = {
+    FilteredSequencer.name: (PlacedPublications, None),
     Published.name: (PublishedPublications, OverlapTables),
     PublishedProgressive.name: (PublishedPublications, OverlapTables),
     PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
@@ -113,6 +116,7 @@ class Machine:
             detection=settings.detection if orders.waits_for_conflicts else None,
             observer=observer() if observer else None,
             is_root_to_know=orders.settles_at_root,
+            is_path_whole=publications is PlacedPublications,
         )
         self.publications = publications(
             ordering=orders(),

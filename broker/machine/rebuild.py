@@ -27,9 +27,10 @@ from broker.machine.neighbours import (
     Route,
     is_client,
 )
+from broker.machine.places import PlacedPublications
 from broker.machine.queues import QueuedPublications
 from broker.messages import (
-    Defer,
+    Acknowledge,
     Flag,
     Message,
     NodeKind,
@@ -275,6 +276,8 @@ class _Rebuilding:
         machine.steps.log = log.copy()
         machine.steps.log.entries.clear()
         machine.steps.number = log.base
+        if isinstance(machine.publications, PlacedPublications):
+            machine.publications.begin_life(log)
 
     def _lay_the_base(self) -> None:
         """Know what had been told before: by the boundary, and then from broker to broker.
@@ -459,7 +462,7 @@ class _Rebuilding:
                     settled = ordering.held_now.get(item.key) if item.key else None
                     if settled is not None:
                         machine.publications.acknowledge(settled)
-                elif not isinstance(item.message, Defer) or item.key in keys:
+                elif item.key is None or item.key in keys or isinstance(item.message, Acknowledge):
                     machine.take_one(source, item.message, self._now)
         elif entry.kind is Taken.GONE and isinstance(source, Below):
             machine.remove(source, self._now)

@@ -7,7 +7,7 @@ A step is one call that changes anything on which others can come to depend. The
 from broker.machine.neighbours import Arrival, Control, Neighbour, Route
 from broker.messages import Advertise, Message, Subscribe
 from broker.outbox import Outbox
-from faulttol.steplog import NOBODY, Entry, Key, StepLog, Taken
+from faulttol.steplog import NOBODY, Entry, Key, Place, StepLog, Taken
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
 
@@ -31,6 +31,8 @@ class Steps:
         self._installed: list[str] = []
         self.handed: tuple[tuple[NodeId, tuple[Key, ...]], ...] = ()
         """What clients were handed in this step before whom something is held, or was."""
+        self.places: tuple[tuple[NodeId, Place], ...] = ()
+        """Of what they were handed last in this step."""
         self._touched: dict[NodeId, Neighbour] = {}
         self._ways: dict[Route, None] = {}
         """The routes of what was settled: one entry for many publications that go the same ways."""
@@ -55,6 +57,7 @@ class Steps:
                 tuple(self.order or ()),
                 tuple(self._installed),
                 handed=self.handed,
+                places=self.places,
             )
         )
         touched = self._touched
@@ -63,7 +66,8 @@ class Steps:
                 touched[below.hop] = below
         for neighbour in touched.values():
             neighbour.sent_marks.add(self.number, neighbour.sent.count)
-        self._held, self.order, self._installed, self.handed = [], None, [], ()
+        self._held, self.order, self._installed = [], None, []
+        self.handed, self.places = (), ()
         self._touched = {}
         self._ways.clear()
         return list(touched.values())

@@ -38,6 +38,7 @@ from broker.vocabulary import (
     Relocate,
     Relocated,
     Seating,
+    Turns,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -72,6 +73,7 @@ NEW_SAMPLES: Final[tuple[Message, ...]] = (
     EndOfStep(step=1),
     Progress(received=0, sent=0, forgotten=0, base=0),
     Join(operation=OPERATION),
+    Turns(publisher=NodeId("nyse"), incarnation=1, seq=1, step=1, turns=()),
     Seating(),
     AttachRequest(broker=HERE),
     Attach(

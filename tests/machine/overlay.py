@@ -926,7 +926,7 @@ def _compare_state(
     unstable = {key for _, key in found["arrivals"]} - set(stable)
     for what, after in found["state"].items():
         before = lost[what]
-        if what == "awaited":
+        if what in ("awaited", "unplaced"):
             before, after = (
                 {key: hops for key, hops in each.items() if key in unstable}
                 for each in (before, after)

@@ -32,6 +32,7 @@ ORDERINGS: Final = (
     "fifo",
     "pairwise",
     "sequencer",
+    "sequencer-filtered",
     "published",
     "published-progressive",
     "published-whole-queue",
