@@ -185,7 +185,9 @@ class PlacedPublications(QueuedPublications):
         self.ordering.take_out(arrival)
         assert isinstance(arrival.route, _WantedRoute)
         wanted = arrival.route.wanted
-        placed = [attrs.evolve(turn, way=wanted[turn.subscriber]) for turn in turns]
+        # Who failed together with this broker was asked for, and is not known here any more.
+        known = [turn for turn in turns if turn.subscriber in wanted]
+        placed = [attrs.evolve(turn, way=wanted[turn.subscriber]) for turn in known]
         arrival.route = self._placed_route(arrival.key, step, placed)
         arrival.missing += len(arrival.route.down)
         if arrival.route.climbs:
