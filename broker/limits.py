@@ -108,6 +108,10 @@ class Limits:
     dropped_clients_max: int = 4096
     """Clients that were dropped and are recognised when they come back: all of a broker's at once.
     Who was dropped before has to begin anew."""
+    away_interests_max: int = 1000
+    """Advertisements and subscriptions of a client whose connection has ended, with which it may
+    miss nothing although its broker fails meanwhile: they are told to that broker's neighbours.
+    For one that has more a coordinator waits, as for one that is connected."""
     publish_window: int = 4096
     """Publications of one client that may be unconfirmed before `publish` slows down to
     `publish_rate_min`: far more than are on their way while all subscribers keep up."""

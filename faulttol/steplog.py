@@ -164,6 +164,11 @@ class _Known:
     """In which any of that changed last."""
 
     @property
+    def is_gone(self) -> bool:
+        """Whether it is no neighbour any more."""
+        return self._standing is None
+
+    @property
     def standing(self) -> Standing | None:
         """As what it stood there; None if it was gone."""
         if self._standing is None or self._standing.upto == self.upto:
@@ -200,7 +205,7 @@ class StepLog:
     @property
     def taken(self) -> dict[NodeId, int]:
         """The last step of each neighbour that had been taken at the base."""
-        return {node: standing.upto for node, standing in self.neighbours_at_base().items()}
+        return {node: known.upto for node, known in self._known.items() if not known.is_gone}
 
     def neighbours_at_base(self) -> dict[NodeId, Standing]:
         """Who stood next to the broker at the base. Of the parent only `upto` is known."""

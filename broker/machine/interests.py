@@ -6,7 +6,9 @@ later advertisement draws the subscriptions that overlap it; because links are F
 their way before it is confirmed, so that whoever publishes under it is heard by all.
 """
 
+from collections import deque
 from collections.abc import Iterable
+from typing import TypeVar
 
 from broker.errors import RemoteProtocolError
 from broker.interests import FLOODING, Observer
@@ -22,6 +24,7 @@ from broker.messages import (
     Unadvertise,
     Unsubscribe,
 )
+from faulttol.steplog import Interest
 from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
 from routing.filters import Filter
@@ -33,6 +36,8 @@ from routing.tables import (
     Subscription,
     SubscriptionTable,
 )
+
+Entry_ = TypeVar("Entry_", Advertisement, Subscription)
 
 
 class Interests:
@@ -76,6 +81,8 @@ class Interests:
         self._steps = steps
         self._forwarded: dict[SubscriptionId, dict[NodeId, None]] = {}
         """To which neighbours each subscription has been passed on."""
+        self._withdrawn: deque[tuple[NodeId, Interest]] = deque()
+        """What clients here have withdrawn since the log begins."""
 
     # --- advertisements ---------------------------------------------------------------------
 
@@ -103,7 +110,8 @@ class Interests:
         self._steps.note_installed(entry.id)
         self._neighbours.version += 1
         if not self._is_told_everywhere and not is_client(source):
-            for subscription in self.subscriptions.overlapping(entry.filter, excluding=source.hop):
+            drawn = self.subscriptions.overlapping(entry.filter, excluding=source.hop)
+            for subscription in _by_name(drawn):
                 if source.hop not in self._forwarded[subscription.id]:
                     self._forward(subscription, source, now)
 
@@ -137,6 +145,8 @@ class Interests:
         self, operation: OperationId, entry: Advertisement, source: Neighbour | None, now: float
     ) -> None:
         self.advertisements.remove(entry.id)
+        if entry.hop == entry.client:
+            self._withdrawn.append((entry.client, _interest(entry, True, self._steps.number)))
         if self.conflicts is not None:
             self.conflicts.remove_advertisement(entry)
         if self.observer is not None:
@@ -162,7 +172,8 @@ class Interests:
         """Take back the subscriptions that only this advertisement drew towards `source`."""
         if self._is_root_to_know and isinstance(source, Above):
             return
-        for subscription in self.subscriptions.overlapping(withdrawn.filter, excluding=source.hop):
+        drawn = self.subscriptions.overlapping(withdrawn.filter, excluding=source.hop)
+        for subscription in _by_name(drawn):
             hops = self._forwarded[subscription.id]
             if source.hop in hops and source.hop not in self.advertisements.hops_overlapping(
                 subscription.filter, excluding=subscription.hop
@@ -236,6 +247,8 @@ class Interests:
         self, operation: OperationId, entry: Subscription, source: Neighbour | None, now: float
     ) -> None:
         self.subscriptions.remove(entry.id)
+        if entry.hop == entry.client:
+            self._withdrawn.append((entry.client, _interest(entry, False, self._steps.number)))
         if self.conflicts is not None:
             self.conflicts.remove_subscription(entry)
         if self.observer is not None:
@@ -256,9 +269,9 @@ class Interests:
         if self.observer is not None:
             self.observer.add_subscription(entry)
 
-    def is_told_anyway(self, neighbour: Neighbour) -> bool:
+    def is_told_anyway(self, hop: NodeId) -> bool:
         """Whether a broker is told of every subscription, drawn by an advertisement or not."""
-        return self._is_told_everywhere or (self._is_root_to_know and isinstance(neighbour, Above))
+        return self._is_told_everywhere or (self._is_root_to_know and hop == UP)
 
     def _hops_to_tell(self, entry: Subscription) -> list[NodeId]:
         """Where publications come from that this subscription may match."""
@@ -325,21 +338,51 @@ class Interests:
 
     def introduce(self, newcomer: Neighbour, now: float) -> None:
         """Tell a broker that joins here what there is already."""
-        for advertisement in self.advertisements:
+        for advertisement in _by_name(self.advertisements):
             advertise = self.advertise_onwards(self._steps.new_operation(), advertisement)
             self._requests.pass_on(advertise.operation, None, [(newcomer, advertise)], now)
         if self._is_told_everywhere:
-            for subscription in self.subscriptions:
+            for subscription in _by_name(self.subscriptions):
                 self._forward(subscription, newcomer, now)
 
     def forget(self, gone: Neighbour, now: float) -> None:
         """Take out everything that lies behind a neighbour that is gone."""
         for hops in self._forwarded.values():
             hops.pop(gone.hop, None)
-        for subscription in [e for e in self.subscriptions if e.hop == gone.hop]:
+        for subscription in _by_name(e for e in self.subscriptions if e.hop == gone.hop):
             self._withdraw_subscription(self._steps.new_operation(), subscription, None, now)
-        for advertisement in [e for e in self.advertisements if e.hop == gone.hop]:
+        for advertisement in _by_name(e for e in self.advertisements if e.hop == gone.hop):
             self._withdraw_advertisement(self._steps.new_operation(), advertisement, None, now)
+
+    # --- clients that are away --------------------------------------------------------------
+
+    def of_client(self, node: NodeId) -> tuple[Interest, ...]:
+        """What a client has told, and what it has withdrawn since the log begins."""
+        standing = [
+            *(_interest(e, True) for e in self.advertisements.of_client(node)),
+            *(_interest(e, False) for e in self.subscriptions.of_client(node)),
+        ]
+        return (*standing, *(each for client, each in self._withdrawn if client == node))
+
+    def count_of_client(self, node: NodeId) -> int:
+        """How much that is, at most."""
+        tables = (self.advertisements, self.subscriptions)
+        return len(self._withdrawn) + sum(table.count_of_client(node) for table in tables)
+
+    def forget_withdrawn(self, base: int) -> None:
+        """Nothing that is unstable depends on what was withdrawn in these steps."""
+        while self._withdrawn and self._withdrawn[0][1].withdrawn_in <= base:
+            self._withdrawn.popleft()
+
+    def withdraw_again(self, name: str, source: Neighbour, now: float) -> None:
+        """After a rebuild: a client that is away had withdrawn this in the present step."""
+        operation = self._steps.new_operation()
+        advertisement = self.advertisements.get(AdvertisementId(name))
+        if advertisement is not None:
+            self._withdraw_advertisement(operation, advertisement, source, now)
+        subscription = self.subscriptions.get(SubscriptionId(name))
+        if subscription is not None:
+            self._withdraw_subscription(operation, subscription, source, now)
 
     # --- whom to believe --------------------------------------------------------------------
 
@@ -397,6 +440,23 @@ class Interests:
         if self._is_path_whole:
             return (*self.whole_path(entry), self._node)
         return (*entry.path, self._node)[-(self._delta + 1) :]
+
+
+def _by_name(entries: Iterable[Entry_]) -> list[Entry_]:
+    """In an order that does not depend on when they came, so that operations have their names."""
+    return sorted(entries, key=lambda entry: entry.id)
+
+
+def _interest(
+    entry: Advertisement | Subscription, is_advertisement: bool, withdrawn_in: int = 0
+) -> Interest:
+    return Interest(
+        name=entry.id,
+        filter=entry.filter.sql,
+        is_advertisement=is_advertisement,
+        is_ordered=entry.ordered,
+        withdrawn_in=withdrawn_in,
+    )
 
 
 def _require_same_way(source: Neighbour, entry: Advertisement | Subscription) -> None:

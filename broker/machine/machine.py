@@ -16,20 +16,23 @@ from broker.errors import RemoteProtocolError
 from broker.interests import Observer
 from broker.limits import Limits
 from broker.machine.interests import Interests
-from broker.machine.neighbours import Below, Neighbour, Neighbours, Progress, is_client
+from broker.machine.names import Names, Newcomer
+from broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
 from broker.machine.places import PlacedPublications
 from broker.machine.publications import Publications
 from broker.machine.published import PublishedPublications
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
+from broker.machine.streams import sent_since
 from broker.messages import (
     Advertise,
+    Claim,
     Confirm,
-    Join,
     Leave,
     Message,
     NodeKind,
     Publish,
+    RefusalCode,
     Refuse,
     Settled,
     Subscribe,
@@ -37,9 +40,10 @@ from broker.messages import (
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from faulttol.steplog import Taken
+from broker.vocabulary import Join
+from faulttol.steplog import Standing, Taken
 from routing.conflicts import FAST
-from routing.ids import NodeId
+from routing.ids import NodeId, OperationId
 from routing.orderings import (
     DEFAULT_ORDERING,
     ORDERINGS,
@@ -77,6 +81,22 @@ class Batch:
     upto: int
     """The step of the sender that it ends with."""
     messages: Sequence[Message]
+
+
+@attrs.frozen(kw_only=True)
+class Departure:
+    """Who is no neighbour any more."""
+
+    node: NodeId
+    incarnation: int
+    reason: str
+    """Why; empty if it has left."""
+    owed: tuple[Publish, ...]
+    """What it was owed and has not confirmed: it is not going to get that."""
+
+
+NOTHING_TOLD: Final = (-1, -1, -1, -1)
+"""The progress that was told to whoever has a new connection."""
 
 
 class Machine:
@@ -126,6 +146,21 @@ class Machine:
             steps=self.steps,
             outbox=outbox,
         )
+        self.names = Names(
+            node,
+            limits=limits,
+            neighbours=self.neighbours,
+            requests=self.requests,
+            steps=self.steps,
+            admit=self._admit,
+            remove=self.remove,
+        )
+        self.has_joined = parent is None
+        """Whether the parent has let this broker in."""
+        self.refusal: str | None = None
+        """Why the parent has not."""
+        self._departures: list[Departure] = []
+        self._now = 0.0
 
     def _send_in_turn(
         self,
@@ -154,12 +189,16 @@ class Machine:
 
     def take_one(self, source: Neighbour, message: Message, now: float) -> None:
         """Take one message of a batch."""
+        if not source.has_joined and not isinstance(message, Join):
+            name = type(message).__name__
+            raise RemoteProtocolError(f"{name} of {source.node}, which has not joined yet")
         if type(message) is Publish:
             self.publications.on_publish(source, message, now)
             return
+        self._now = now
         match message:
             case Confirm(operation=operation):
-                self.requests.on_confirm(source, operation)
+                self._on_confirm(source, operation)
             case Settled(number):
                 self.publications.on_settled(source, number)
             case Advertise():
@@ -172,15 +211,18 @@ class Machine:
                 self.interests.on_unsubscribe(source, message, now)
             case Join():
                 self._on_join(source, message, now)
+            case Claim():
+                self.names.on_claim(source, message, now)
             case Leave():
                 self._on_leave(source, message, now)
-            case Refuse(reason=reason):
-                raise RemoteProtocolError(f"{source.node} refuses what a broker asks: {reason}")
+            case Refuse():
+                self._on_refuse(source, message, now)
             case _:
                 self.publications.on_notice(source, message)
 
     def end_step(self) -> list[Neighbour]:
         """End the step; returns who gets something from it."""
+        self.names.advance(self._now)
         self.publications.end_step()
         source = self.neighbours.named(self.steps.source)
         if source is not None:
@@ -188,17 +230,20 @@ class Machine:
         return self.steps.end()
 
     def decide(self, kind: Taken, neighbour: Below, reason: str, now: float) -> list[Neighbour]:
-        """Take what the host has decided about a neighbour."""
+        """Take what the host has decided about a neighbour: that it is away, or given up."""
+        self._now = now
         self.steps.begin(kind, neighbour.node)
         if kind is Taken.GONE:
             self._outbox.log(Level.WARNING, "neighbour dropped", peer=neighbour.node, reason=reason)
-            self.remove(neighbour, now)
+            self._take_out(neighbour, reason, now)
         else:
-            neighbour.is_away = kind is Taken.AWAY
+            assert kind is Taken.AWAY, f"{kind} is decided elsewhere"
+            neighbour.is_away = True
+            self.steps.changes.interests = self.interests.of_client(neighbour.node)
         return self.end_step()
 
     def send_again(self) -> list[Neighbour]:
-        """After a rebuild: whatever a neighbour may lack, and may have to be asked again."""
+        """At first, and after a rebuild: what a neighbour may lack, and may have to be asked."""
         self.publications.release_what_is_due()
         for neighbour in self.neighbours.all():
             self.ask_again(neighbour)
@@ -206,39 +251,181 @@ class Machine:
 
     def ask_again(self, neighbour: Neighbour) -> None:
         """Ask what a neighbour has not confirmed: it, or this broker, is another process now."""
+        if isinstance(neighbour, Above):
+            self.ask_to_join()
         unsent = [delayed.message for delayed in self.publications.delayed_for(neighbour)]
         self.requests.ask_again(neighbour, unsent, self.interests.is_outdated)
         self.publications.say_again(neighbour)
         self.steps.touch(neighbour)
         self.publications.tell_lazily(neighbour)
 
+    def ask_to_join(self) -> None:
+        """Ask the parent to let this broker in, unless it has."""
+        parent = self.neighbours.parent
+        if parent is not None and not self.has_joined:
+            self.steps.send(parent, Join(operation=self._own_join))
+
+    def sent_since(self, neighbour: Neighbour, step: int) -> list[Message]:
+        """What was sent to a neighbour after a step, in order: one batch, up to the last step."""
+        return sent_since(neighbour, step)
+
+    def connected(self, neighbour: Neighbour) -> None:
+        """A connection begins: what it was told of progress may not have come."""
+        neighbour.told = NOTHING_TOLD
+        self.publications.tell_lazily(neighbour)
+        if isinstance(neighbour, Below):
+            neighbour.is_cut = False
+
+    def disconnected(self, client: Below) -> None:
+        """The connection of a client has ended; it may come back."""
+        client.is_cut = True
+
     # --- neighbours that come and go --------------------------------------------------------
 
-    def add_below(self, node: NodeId, kind: NodeKind, incarnation: int) -> Below:
+    def welcome(self, node: NodeId, standing: Standing) -> Below:
+        """Somebody has greeted, to whom `names` does not object: it stands below from now on.
+
+        That is a step, from which nobody gets anything. Whoever stands here under that name is to
+        be given up before.
+        """
+        assert self.has_joined, f"{self.node} is about to join itself"
+        assert node not in self.neighbours.below, f"{node} stands here"
+        self.steps.begin(Taken.JOINED, node)
+        self.steps.changes.joined = standing
+        newcomer = self.add_below(node, standing)
+        newcomer.joined_in = self.steps.number
+        self.end_step()
+        return newcomer
+
+    def add_below(self, node: NodeId, standing: Standing) -> Below:
         """Somebody stands below from now on."""
-        newcomer = Below(node, kind=kind, incarnation=incarnation)
+        newcomer = Below(
+            node,
+            taken=standing.upto,
+            kind=NodeKind(standing.kind),
+            incarnation=standing.incarnation,
+            key=standing.key,
+            published=standing.published,
+            has_joined=standing.has_joined,
+        )
         self.neighbours.below[node] = newcomer
         self.neighbours.version += 1
         return newcomer
 
     def _on_join(self, source: Neighbour, join: Join, now: float) -> None:
-        """A new neighbour has taken its place; who asks again is told again."""
-        self.requests.pass_on(join.operation, source, [], now)
-        if not is_client(source):
-            self.interests.introduce(source, now)
+        """A newcomer asks to be let in; who has joined, and asks again, is told again."""
+        if source.has_joined:
+            self.requests.pass_on(join.operation, source, [], now)
+        else:
+            assert isinstance(source, Below)
+            self.names.claim(source, join.operation, now)
+
+    def _admit(self, newcomer: Newcomer, now: float) -> None:
+        """Nobody objects to a newcomer."""
+        self.let_in(newcomer.neighbour, now)
+        self.requests.pass_on(newcomer.join, newcomer.neighbour, [], now)
+
+    def let_in(self, neighbour: Below, now: float) -> None:
+        """A newcomer has joined; a broker is told what there is.
+
+        That is the last thing in a step: it may have to be done again when the claim is forgotten.
+        """
+        neighbour.has_joined = True
+        self.neighbours.version += 1
+        self.steps.changes.admitted.append(neighbour.node)
+        if not is_client(neighbour):
+            self.interests.introduce(neighbour, now)
+
+    @property
+    def _own_join(self) -> OperationId:
+        return OperationId(f"{self.node}#join")
+
+    def _on_confirm(self, source: Neighbour, operation: OperationId) -> None:
+        if operation == self._own_join and isinstance(source, Above):
+            self.has_joined = True
+        else:
+            self.requests.on_confirm(source, operation)
+
+    def _on_refuse(self, source: Neighbour, refuse: Refuse, now: float) -> None:
+        if refuse.operation == self._own_join and isinstance(source, Above):
+            self.refusal = refuse.reason
+        elif refuse.code is RefusalCode.NAME_TAKEN:
+            self.names.on_refuse(refuse.operation, refuse.reason, now)
+        else:
+            reason = refuse.reason
+            raise RemoteProtocolError(f"{source.node} refuses what a broker asks: {reason}")
 
     def _on_leave(self, source: Neighbour, leave: Leave, now: float) -> None:
-        assert isinstance(source, Below)
-        self.requests.pass_on(leave.operation, source, [], now)
-        self.remove(source, now)
+        """Somebody has gone; if it has said so twice, nobody is there who may be told again."""
+        if self.neighbours.below.get(source.node) is source:
+            assert isinstance(source, Below)
+            # Not in turn: nothing that is held goes to it any more.
+            self.steps.send(source, Confirm(operation=leave.operation))
+            self.remove(source, "", now)
 
-    def remove(self, neighbour: Below, now: float) -> None:
+    def remove(self, neighbour: Below, reason: str, now: float) -> None:
+        """Take a neighbour out in a step that is not about it, and so has to say so."""
+        self.steps.changes.removed.append(neighbour.node)
+        self._take_out(neighbour, reason, now)
+
+    def _take_out(self, neighbour: Below, reason: str, now: float) -> None:
         """Take a neighbour out of the tree, with all that lies behind it."""
+        owed = tuple(arrival.publication for arrival in neighbour.sent.unconfirmed)
+        self._departures.append(
+            Departure(
+                node=neighbour.node,
+                incarnation=neighbour.incarnation,
+                reason=reason,
+                owed=owed if is_client(neighbour) else (),
+            )
+        )
         del self.neighbours.below[neighbour.node]
         self.neighbours.version += 1
+        self.names.forget(neighbour)
         self.interests.forget(neighbour, now)
         self.requests.forget(neighbour)
         self.publications.forget(neighbour)
+
+    def note_failed(self, node: NodeId) -> None:
+        """After a rebuild: somebody has failed as well, and is no neighbour after the next step."""
+        self.steps.changes.removed.append(node)
+
+    def take_departures(self) -> list[Departure]:
+        """Who has gone since this was last asked, for the host to see to what is left of it."""
+        departures, self._departures = self._departures, []
+        return departures
+
+    # --- clients that are away --------------------------------------------------------------
+
+    def may_go_away(self, client: Below) -> bool:
+        """Whether a client whose connection has ended may be entered as away.
+
+        Not before all that was taken of it is stable and confirmed: nobody waits for it from then
+        on when this broker has failed, and only the client has the rest.
+        """
+        return (
+            client.is_cut
+            and client.has_joined
+            and not client.is_away
+            and all(arrival.stable for arrival in client.received.keep())
+            and not self.requests.has_any_of(client)
+            and self.interests.count_of_client(client.node) <= self.limits.away_interests_max
+        )
+
+    def come_back(self, client: Below) -> list[Neighbour]:
+        """Somebody who was away is back. If it was detached, `reattach` comes first.
+
+        All brokers get something from this step. The host lets the client hear nothing, and hears
+        nothing of it, until everybody within δ hosts has heard of that: who takes this broker up
+        without knowing it does not wait for the client.
+        """
+        assert client.is_away, f"{client.node} was not away"
+        assert not client.is_detached, f"{client.node} has not said yet what it has"
+        self.steps.begin(Taken.BACK, client.node)
+        client.is_away = client.is_cut = False
+        for neighbour in (client, *self.neighbours.other_brokers(None)):
+            self.steps.touch(neighbour)
+        return self.end_step()
 
     # --- progress ---------------------------------------------------------------------------
 
@@ -255,6 +442,11 @@ class Machine:
         """At the end of a step: whom to tell now how far things are, and what."""
         due = self.publications.flush(now)
         return self._progress_for(due) if due else []
+
+    @property
+    def is_progress_waiting(self) -> bool:
+        """Whether somebody is to be told how far things are, sooner or later (`tell_all`)."""
+        return self.publications.is_progress_waiting
 
     def tell_all(self) -> list[tuple[Neighbour, Progress]]:
         """Everybody who does not know how far things are."""
@@ -276,9 +468,10 @@ class Machine:
         firsts = (self.publications.first_unstable_step(), self.requests.first_step)
         first = min((step for step in firsts if step is not None), default=self.steps.number + 1)
         log = self.steps.log
-        if first - 1 > log.base:
+        if first - 1 > log.base and self.has_joined:
             log.forget(first - 1)
+            self.interests.forget_withdrawn(log.base)
             for node, taken in log.taken.items():
                 neighbour = self.neighbours.named(node)
-                if neighbour is not None:
+                if neighbour is not None and neighbour.joined_in <= log.base:
                     neighbour.taken_at_base = taken

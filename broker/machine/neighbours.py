@@ -131,6 +131,8 @@ class Above(_Neighbour):
 
     hop: ClassVar = UP
     kind: ClassVar = NodeKind.BROKER
+    has_joined: ClassVar = True
+    joined_in: ClassVar = 0
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
 
@@ -147,8 +149,20 @@ class Below(_Neighbour):
     kind: NodeKind = NodeKind.CLIENT
     incarnation: int = 0
     """Of a client."""
+    key: str = ""
+    """The digest of the secret with which a client goes on with its session."""
+    published: int = 0
+    """The number of the last publication that a client had handed over before it came."""
+    joined_in: int = 0
+    """The step of this broker in which it came; 0 if that is long ago."""
+    has_joined: bool = False
+    """Whether its name is its own: until then it is told nothing, and asks for nothing."""
+    is_cut: bool = False
+    """Whether the connection of a client has ended, as its host has noticed."""
     is_away: bool = False
-    """Whether it is a client whose connection has ended."""
+    """Whether the log says that: nobody waits for it any more when this broker has failed."""
+    is_detached: bool = False
+    """Whether it was away when this broker was rebuilt, and has not said since what it has."""
     sent: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
     received: StreamBelow["Arrival"] = attrs.field(factory=StreamBelow)
 
@@ -303,9 +317,9 @@ class Neighbours:
         yield from self.below.values()
 
     def other_brokers(self, source: Neighbour | None) -> list[Neighbour]:
-        """Every broker but one."""
-        return [n for n in self.all() if n is not source and not is_client(n)]
+        """Every broker but one; whoever is about to join is told nothing yet."""
+        return [n for n in self.all() if n is not source and not is_client(n) and n.has_joined]
 
     def children(self) -> list[Below]:
         """The brokers below."""
-        return [n for n in self.below.values() if n.kind is NodeKind.BROKER]
+        return [n for n in self.below.values() if n.kind is NodeKind.BROKER and n.has_joined]

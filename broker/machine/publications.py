@@ -397,6 +397,11 @@ class Publications:
         """There is something to tell it, sooner or later."""
         self._lazy[neighbour.hop] = neighbour
 
+    @property
+    def is_progress_waiting(self) -> bool:
+        """Whether there is something to tell anybody, sooner or later."""
+        return bool(self._lazy)
+
     def flush(self, now: float) -> list[Neighbour]:
         """At the end of a step: who is to be told of progress now."""
         for route in self._touched_routes:

@@ -11,109 +11,42 @@ decided again that depended on it: what was held, and when it was settled, is in
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from itertools import islice
+from typing import Any, Final, cast
 
 import attrs
 
 from broker.limits import Limits
+from broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
+from broker.machine.joining import join_streams, waiting
 from broker.machine.machine import Machine, Settings
-from broker.machine.neighbours import (
-    Above,
-    Arrival,
-    Below,
-    Control,
-    Marks,
-    Neighbour,
-    Route,
-    is_client,
-)
+from broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
 from broker.machine.places import PlacedPublications
 from broker.machine.queues import QueuedPublications
-from broker.messages import (
-    Acknowledge,
-    Flag,
-    Message,
-    NodeKind,
-    Publish,
-    Settled,
-    Unadvertise,
-    Unsubscribe,
-)
+from broker.machine.streams import Travelling, in_order, kept, kept_from
+from broker.messages import Acknowledge, Flag, Message, Settled, Unadvertise, Unsubscribe
 from broker.outbox import Outbox
-from faulttol.stability import StreamBelow
-from faulttol.steplog import Entry, Key, StepLog, Taken, longest
+from faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
+from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
 from routing.orderings import ORDERINGS, Ordering
-from routing.tables import Advertisement, Subscription
+from routing.tables import Advertisement, RoutingEntry, Subscription
 
-Entry_ = TypeVar("Entry_", Advertisement, Subscription)
+__all__ = [
+    "Attachment",
+    "Rebuilding",
+    "StreamEnd",
+    "Told",
+    "TooManyFailedError",
+    "Travelling",
+    "attach",
+    "kept",
+    "rebuild",
+]
 
 
 class TooManyFailedError(Exception):
     """A step was taken that depends on one which nobody alive knows: more than δ have failed."""
-
-
-@attrs.frozen
-class Travelling:
-    """A publication in the stream between two neighbours, which is not stable."""
-
-    number: int
-    step: int
-    """Of whoever sent it."""
-    publication: Publish
-
-    @property
-    def key(self) -> Key:
-        """What identifies it."""
-        return self.publication.publisher, self.publication.incarnation, self.publication.seq
-
-
-@attrs.frozen(kw_only=True)
-class StreamEnd:
-    """One direction of a link, as one of its ends has it."""
-
-    stable: int
-    confirmed: int
-    kept: tuple[Travelling, ...]
-
-
-@attrs.frozen
-class Told(Generic[Entry_]):
-    """What a node of the boundary had told its neighbour in the region."""
-
-    entry: Entry_
-    told_in: int
-    """The step, of the node that told it; 0 if that is long ago."""
-    withdrawn_in: int | None = None
-    """And the one in which it was withdrawn; None if it stands."""
-
-
-@attrs.frozen(kw_only=True)
-class Attachment:
-    """What a node of the boundary says of itself and its neighbour in the region."""
-
-    node: NodeId
-    kind: NodeKind
-    incarnation: int
-    to: NodeId
-    """The neighbour in the region."""
-    taken: int
-    """The last step of that which was taken here."""
-    sent: StreamEnd
-    received: StreamEnd
-    controls: tuple[Control, ...]
-    """What was sent beside publications, and the neighbour may need again."""
-    advertisements: tuple[Told[Advertisement], ...]
-    subscriptions: tuple[Told[Subscription], ...]
-    known_advertisements: frozenset[AdvertisementId]
-    """What the neighbour has told."""
-    known_subscriptions: frozenset[SubscriptionId]
-    forgot: int
-    """The last step of this node of which the neighbour has said that it needs nothing again."""
-    base: int
-    """Up to which of the neighbour's steps everything is stable, as it said then."""
-    logs: Mapping[NodeId, StepLog]
-    """Of brokers of the region, as far as they are known here."""
 
 
 class _Again:
@@ -171,7 +104,16 @@ def rebuild(
     now: float,
 ) -> dict[NodeId, Machine]:
     """The brokers of a region, each given with its parent, as they were."""
-    return _Rebuilding(region, list(attachments), settings, limits, outbox, now).run()
+    rebuilding = Rebuilding(
+        region, attachments, settings=settings, limits=limits, outbox=outbox, now=now
+    )
+    while not rebuilding.advance(PIECES_AT_ONCE):
+        pass
+    return rebuilding.machines
+
+
+PIECES_AT_ONCE: Final = 1000
+"""Of a rebuild: some 20 ms of work."""
 
 
 @attrs.frozen
@@ -198,79 +140,198 @@ class _Index:
                 self.installed.setdefault(name, step)
             if entry.kind is Taken.BATCH:
                 self.taken.setdefault(entry.source, []).append((entry.upto, step))
+            elif entry.kind is Taken.JOINED:
+                self.taken[entry.source] = []
 
 
-class _Rebuilding:
-    """The work of `rebuild`, which takes as many steps as there are in the logs."""
+class _Members:
+    """Who stood below a broker that is rebuilt: when its log begins, and who has come since.
+
+    Brought back are those who stand there when the log ends, and have attached, or are in the
+    region themselves, or are away; the last are *detached*, and heard when they come back.
+    """
+
+    def __init__(
+        self,
+        log: StepLog,
+        region: Mapping[NodeId, NodeId | None],
+        node: NodeId,
+        attached: Mapping[NodeId, Attachment],
+    ) -> None:
+        parent = region[node]
+        last, first = log.neighbours(), log.neighbours_at_base()
+        for name in [name for name, above in region.items() if above == node]:
+            last.setdefault(name, Standing(kind=BROKER, has_joined=True))
+        if parent is not None:
+            last.pop(parent, None)
+        self.detached = {name: standing for name, standing in last.items() if standing.is_away}
+        here = {
+            name: standing
+            for name, standing in last.items()
+            if standing.is_away
+            or region.get(name) == node
+            or (name in attached and attached[name].incarnation == standing.incarnation)
+        }
+        self.joined_in: dict[NodeId, int] = {}
+        """When those came who came after the log begins."""
+        self.admitted_in: dict[NodeId, int] = {}
+        """And when whoever is here was let in, if that was after the log begins."""
+        for step, entry in enumerate(log.entries, log.base + 1):
+            if entry.kind is Taken.JOINED and entry.source in here:
+                self.joined_in[entry.source] = step
+            for name in entry.members.admitted:
+                self.admitted_in[name] = step
+        self.at_base = {
+            name: first.get(name, Standing(kind=standing.kind, has_joined=True))
+            for name, standing in here.items()
+            if name not in self.joined_in
+        }
+        self.gone = [name for name in last if name not in here]
+        """Who stands there by the log, and has failed."""
+        self.ignored = [
+            name
+            for name in attached
+            if name != parent and (name not in here or name in self.detached)
+        ]
+        """Who has attached and is no neighbour, or is away and comes back later."""
+
+    def has_joined_at_base(self, name: NodeId) -> bool:
+        """Whether somebody had been let in when the log begins."""
+        return name in self.at_base and self.at_base[name].has_joined
+
+
+class _Sent:
+    """What one node sent another, taken step by step."""
+
+    def __init__(
+        self, publications: Callable[[int], Iterator[Travelling]], controls: Sequence[Control]
+    ) -> None:
+        """Begin at the beginning; `publications` lists what follows on so many of them."""
+        self._publications = publications
+        self._controls = controls
+        self._place = self._place_of_control = 0
+
+    def take(self, after: int, upto: int) -> list[Travelling | Control]:
+        """What was sent in these steps, which follow those of the last time."""
+        publications, controls = [], []
+        for each in self._publications(self._place):
+            if each.step > upto:
+                break
+            self._place += 1
+            if each.step > after:
+                publications.append(each)
+        while self._place_of_control < len(self._controls):
+            control = self._controls[self._place_of_control]
+            if control.step > upto:
+                break
+            self._place_of_control += 1
+            if control.step > after:
+                controls.append(control)
+        return in_order(publications, controls)
+
+
+class Rebuilding:
+    """The work of `rebuild`, in pieces: a coordinator has other things to do meanwhile."""
 
     def __init__(
         self,
         region: Mapping[NodeId, NodeId | None],
-        attachments: list[Attachment],
+        attachments: Iterable[Attachment],
+        *,
         settings: Settings,
         limits: Limits,
         outbox: Outbox,
         now: float,
     ) -> None:
+        """Begin; every broker of the region is given with its parent."""
+        self.machines: dict[NodeId, Machine] = {}
+        """When all is done, the brokers of the region."""
         self._region = region
-        self._attached: dict[tuple[NodeId, NodeId], Attachment] = {
-            (each.node, each.to): each for each in attachments
-        }
+        self._given = list(attachments)
+        self._attached = {(each.node, each.to): each for each in self._given}
         self._now = now
+        self._settings = settings
+        self._limits = limits
+        self._outbox = outbox
         self._orderings: dict[NodeId, _Again] = {}
         self._logs: dict[NodeId, StepLog] = {}
         self._indexes: dict[NodeId, _Index] = {}
+        self._members: dict[NodeId, _Members] = {}
+        self._sent: dict[tuple[NodeId, NodeId], _Sent] = {}
+        """How far what one node sent another has been taken again."""
         self._late: dict[NodeId, dict[str, Callable[[], None]]] = {}
         """How to install what was told before the log begins, but was taken later."""
+        self._withdrawn: dict[NodeId, dict[int, list[tuple[str, NodeId]]]] = {}
+        """What clients that are away had withdrawn in which step."""
         self._announced: dict[NodeId, dict[AdvertisementId, Told[Advertisement]]] = {}
         """What each broker knows of advertisements, and since when."""
         self._asked: dict[NodeId, set[SubscriptionId]] = {}
-        self._settings = settings
-        self.machines: dict[NodeId, Machine] = {}
-        for node, parent in region.items():
-            machine = Machine(node, parent, settings=settings, limits=limits, outbox=outbox)
-            known = [StepLog(), *(each.logs[node] for each in attachments if node in each.logs)]
-            self._add_neighbours(machine)
-            self._know_what_was_taken(machine, longest(known))
-            self._orderings[node] = again = _Again(ORDERINGS[settings.ordering])
-            if not isinstance(machine.publications, QueuedPublications):
-                machine.publications.ordering = cast("Ordering[Arrival]", again)
-            self.machines[node] = machine
-            self._late[node], self._announced[node], self._asked[node] = {}, {}, set()
+        self._work = self._all()
 
-    def run(self) -> dict[NodeId, Machine]:
+    def advance(self, pieces: int) -> bool:
+        """Go on for so many pieces, of some 20 µs each; returns whether all is done."""
+        return len(list(islice(self._work, pieces))) < pieces
+
+    def _all(self) -> Iterator[None]:
         """Take all steps again, then join the streams to those of the boundary."""
-        self._lay_the_base()
-        self._take_steps()
+        for node in self._region:
+            self._begin(node)
+            yield
+        yield from self._lay_the_base()
+        yield from self._take_steps()
         for node, machine in self.machines.items():
             for neighbour in machine.neighbours.all():
                 attachment = self._attached.get((neighbour.node, node))
                 if attachment is not None:
-                    self._join_streams(machine, neighbour, attachment)
+                    yield from join_streams(machine, neighbour, attachment)
                 elif neighbour.node in self._region:
                     self._leave_out_what_is_stable(machine, neighbour)
-        for machine in self.machines.values():
-            self._order_anew(machine)
-        return self.machines
+                yield
+        for node, machine in self.machines.items():
+            yield from self._order_anew(machine)
+            for gone in self._members[node].gone:  # in the step that comes next
+                machine.note_failed(gone)
+
+    def _begin(self, node: NodeId) -> None:
+        """Begin with one broker where its log begins."""
+        machine = Machine(
+            node,
+            self._region[node],
+            settings=self._settings,
+            limits=self._limits,
+            outbox=self._outbox,
+        )
+        attached = [each for each in self._attached.values() if each.to == node]
+        known = [StepLog(), *(each.logs[node] for each in self._given if node in each.logs)]
+        log = longest(known)
+        log.forget(max([0, *(each.base for each in attached)]))
+        members = _Members(log, self._region, node, {each.node: each for each in attached})
+        for ignored in members.ignored:
+            del self._attached[ignored, node]
+        self._members[node] = members
+        self._add_neighbours(machine, log)
+        self._orderings[node] = again = _Again(ORDERINGS[self._settings.ordering])
+        if not isinstance(machine.publications, QueuedPublications):
+            machine.publications.ordering = cast("Ordering[Arrival]", again)
+        self.machines[node] = machine
+        self._late[node], self._announced[node], self._asked[node] = {}, {}, set()
+        self._withdrawn[node] = {}
 
     # --- what there was before the logs begin -----------------------------------------------
 
-    def _add_neighbours(self, machine: Machine) -> None:
-        for child, parent in self._region.items():
-            if parent == machine.node:
-                machine.add_below(child, NodeKind.BROKER, 0)
-        for (other, to), attachment in self._attached.items():
-            if to == machine.node and other != self._region[to]:
-                machine.add_below(other, attachment.kind, attachment.incarnation)
-
-    def _know_what_was_taken(self, machine: Machine, log: StepLog) -> None:
+    def _add_neighbours(self, machine: Machine, log: StepLog) -> None:
         """Begin where the log begins, with what had been taken of each neighbour by then."""
-        log.forget(max([0, *(e.base for e in self._attached.values() if e.to == machine.node)]))
+        members = self._members[machine.node]
+        for name, standing in members.at_base.items():
+            below = machine.add_below(name, standing)
+            below.is_away = standing.is_away
+            below.is_detached = name in members.detached
         for neighbour in machine.neighbours.all():
             attachment = self._attached.get((neighbour.node, machine.node))
             if attachment is not None:
                 log.note_taken(neighbour.node, attachment.forgot)
             neighbour.taken = neighbour.taken_at_base = log.taken.get(neighbour.node, 0)
+        machine.has_joined |= log.base > 0
         self._logs[machine.node] = log
         self._indexes[machine.node] = _Index(log)
         machine.steps.log = log.copy()
@@ -279,27 +340,58 @@ class _Rebuilding:
         if isinstance(machine.publications, PlacedPublications):
             machine.publications.begin_life(log)
 
-    def _lay_the_base(self) -> None:
+    def _lay_the_base(self) -> Iterator[None]:
         """Know what had been told before: by the boundary, and then from broker to broker.
 
         A broker of the region knew something when its log begins, and no step of the log says that
         it was installed later; or it takes it in a step of the log, with the message that says so.
+        What clients that are away had told is in the log.
         """
         for (node, to), attachment in self._attached.items():
             for announced in attachment.advertisements:
-                self._advertised(node, to, announced)
+                self._advertised(node, to, announced.entry, self._span(node, to, announced))
+                yield
+        for to, node, interest in self._of_the_absent(is_advertisement=True):
+            announced_entry: Advertisement = _entry(AdvertisementId(interest.name), node, interest)
+            self._advertised(node, to, announced_entry, self._span_of_interest(to, node, interest))
+            yield
         for (node, to), attachment in self._attached.items():
             for asked in attachment.subscriptions:
-                self._subscribed(node, to, asked)
+                self._subscribed(node, to, asked.entry, self._span(node, to, asked))
+                yield
+        for to, node, interest in self._of_the_absent(is_advertisement=False):
+            asked_entry: Subscription = _entry(SubscriptionId(interest.name), node, interest)
+            self._subscribed(node, to, asked_entry, self._span_of_interest(to, node, interest))
+            yield
 
-    def _advertised(self, source: NodeId, to: NodeId, told: Told[Advertisement]) -> None:
+    def _of_the_absent(
+        self, *, is_advertisement: bool
+    ) -> Iterator[tuple[NodeId, NodeId, Interest]]:
+        for to, members in self._members.items():
+            for node, standing in members.detached.items():
+                for interest in standing.interests:
+                    if interest.is_advertisement == is_advertisement:
+                        yield to, node, interest
+
+    def _span_of_interest(self, to: NodeId, node: NodeId, interest: Interest) -> "_Span | None":
+        """From when to when a broker knew what a client had told it that is away."""
+        withdrawn_in = interest.withdrawn_in
+        if 0 < withdrawn_in <= self._logs[to].base:
+            return None
+        told_in = self._installed_in(to, interest.name)
+        if withdrawn_in:
+            self._withdrawn[to].setdefault(withdrawn_in, []).append((interest.name, node))
+        return _Span(told_in, withdrawn_in or None, is_late=told_in > 0)
+
+    def _advertised(
+        self, source: NodeId, to: NodeId, entry: Advertisement, span: "_Span | None"
+    ) -> None:
         """A broker of the region was told of an advertisement, and told those beyond."""
         machine = self.machines[to]
         interests = machine.interests
-        span = self._span(source, to, told)
-        if span is None or told.entry.id in self._announced[to]:
+        if span is None or entry.id in self._announced[to]:
             return
-        own = attrs.evolve(told.entry, hop=_hop_of(machine, source))
+        own = attrs.evolve(entry, hop=_hop_of(machine, source))
         if span.is_late:
             self._late[to][own.id] = lambda: interests.learn_advertisement(own, self._now)
         elif not span.told_in:
@@ -309,19 +401,31 @@ class _Rebuilding:
                 if neighbour.node != source:
                     neighbour.told_of[own.id] = 0
         self._announced[to][own.id] = Told(own, span.told_in, span.withdrawn_in)
-        onwards = Told(_onwards(machine, own), span.told_in, span.withdrawn_in)
-        for neighbour in machine.neighbours.other_brokers(None):
-            if neighbour.node != source and neighbour.node in self._region:
-                self._advertised(to, neighbour.node, onwards)
+        for there, _, since in self._region_around(to):
+            if there != source:
+                told = Told(onwards(machine, own), max(span.told_in, since), span.withdrawn_in)
+                self._advertised(to, there, told.entry, self._span(to, there, told))
 
-    def _subscribed(self, source: NodeId, to: NodeId, told: Told[Subscription]) -> None:
+    def _region_around(self, node: NodeId) -> Iterator[tuple[NodeId, NodeId, int]]:
+        """The neighbours of a broker within the region that are told things: where, since when."""
+        parent, members = self._region[node], self._members[node]
+        if parent is not None and parent in self._region:
+            yield parent, UP, 0
+        for child, above in self._region.items():
+            if above == node:
+                since = 0 if members.has_joined_at_base(child) else members.admitted_in.get(child)
+                if since is not None:
+                    yield child, child, since
+
+    def _subscribed(
+        self, source: NodeId, to: NodeId, entry: Subscription, span: "_Span | None"
+    ) -> None:
         """The same of a subscription, told where advertisements drew it, as soon as they did."""
         machine = self.machines[to]
         interests = machine.interests
-        span = self._span(source, to, told)
-        if span is None or told.entry.id in self._asked[to]:
+        if span is None or entry.id in self._asked[to]:
             return
-        own = attrs.evolve(told.entry, hop=_hop_of(machine, source))
+        own = attrs.evolve(entry, hop=_hop_of(machine, source))
         self._asked[to].add(own.id)
         if span.is_late:
             self._late[to][own.id] = lambda: interests.learn_subscription(own, self._now)
@@ -331,24 +435,25 @@ class _Rebuilding:
             machine.neighbours.version += 1
             for neighbour in told_before:
                 neighbour.told_of[own.id] = 0
-        for neighbour in machine.neighbours.other_brokers(None):
-            if neighbour.node in self._region and neighbour.hop != own.hop:
-                onwards = self._drawn(to, neighbour, own, span)
-                if onwards is not None:
-                    self._subscribed(to, neighbour.node, onwards)
+        for there, hop, since in self._region_around(to):
+            if hop != own.hop:
+                told = self._drawn(to, hop, own, span)
+                if told is not None:
+                    told = attrs.evolve(told, told_in=max(told.told_in, since))
+                    self._subscribed(to, there, told.entry, self._span(to, there, told))
 
     def _drawn(
-        self, by: NodeId, to: Neighbour, entry: Subscription, span: "_Span"
+        self, by: NodeId, hop: NodeId, entry: Subscription, span: "_Span"
     ) -> Told[Subscription] | None:
         """When a broker of the region told another one of a subscription; None if it did not."""
         interests = self.machines[by].interests
-        onwards = _onwards(self.machines[by], entry)
-        if interests.is_told_anyway(to):
-            return Told(onwards, span.told_in, span.withdrawn_in)
+        there = onwards(self.machines[by], entry)
+        if interests.is_told_anyway(hop):
+            return Told(there, span.told_in, span.withdrawn_in)
         drawing = [
             each
             for each in self._announced[by].values()
-            if each.entry.hop == to.hop and each.entry.filter.overlaps(entry.filter)
+            if each.entry.hop == hop and each.entry.filter.overlaps(entry.filter)
         ]
         if not drawing:
             return None
@@ -357,7 +462,7 @@ class _Rebuilding:
         withdrawn = [max(ended)] if len(ended) == len(ends) else []
         withdrawn += [] if span.withdrawn_in is None else [span.withdrawn_in]
         told_in = max(span.told_in, min(each.told_in for each in drawing))
-        return Told(onwards, told_in, min(withdrawn, default=None))
+        return Told(there, told_in, min(withdrawn, default=None))
 
     def _span(self, source: NodeId, to: NodeId, told: Told[Any]) -> "_Span | None":
         """From when to when a broker of the region knew what it was told, in its own steps.
@@ -365,8 +470,7 @@ class _Rebuilding:
         None if it did not take it, or had forgotten it when its log begins.
         """
         neighbour = self.machines[to].neighbours.named(source)
-        assert neighbour is not None
-        base = neighbour.taken_at_base
+        base = 0 if neighbour is None else neighbour.taken_at_base
         withdrawn_in = None
         if told.withdrawn_in is not None:
             if told.withdrawn_in <= base:
@@ -390,97 +494,159 @@ class _Rebuilding:
 
     # --- the steps --------------------------------------------------------------------------
 
-    def _take_steps(self) -> None:
+    def _take_steps(self) -> Iterator[None]:
         """Take every step of every log, each when what it took is there."""
         remaining = dict.fromkeys(self._region)
         while remaining:
             before = sum(machine.steps.number for machine in self.machines.values())
             for node in list(remaining):
-                if self._take_steps_of(node):
+                yield from self._take_steps_of(node)
+                if self.machines[node].steps.number == self._logs[node].last:
                     del remaining[node]
             if remaining and before == sum(m.steps.number for m in self.machines.values()):
                 raise AssertionError(f"steps of {list(remaining)} wait for one another")
 
-    def _take_steps_of(self, node: NodeId) -> bool:
-        """Take the steps of one broker, as far as possible; returns whether that was all."""
-        machine, log, ordering = self.machines[node], self._logs[node], self._orderings[node]
+    def _take_steps_of(self, node: NodeId) -> Iterator[None]:
+        """Take the steps of one broker, as far as possible."""
+        machine, log = self.machines[node], self._logs[node]
         while machine.steps.number < log.last:
             entry = log.entries[machine.steps.number - log.base]
             source = machine.neighbours.named(entry.source)
             items: list[Travelling | Control] = []
-            if entry.kind is Taken.BATCH and source is not None:
+            is_heard = not isinstance(source, Below) or not source.is_detached
+            if entry.kind is Taken.BATCH and source is not None and is_heard:
                 found = self._items(source.node, node, source.taken, entry.upto)
                 if found is None:
-                    return False
+                    return
                 items = found
-            self._take_again(machine, source, entry, ordering, items)
-        return True
+            yield from self._take_again(machine, source, entry, items)
 
     def _items(
         self, source: NodeId, to: NodeId, after: int, upto: int
     ) -> list[Travelling | Control] | None:
         """What one node sent another in these steps; None if it has not taken them again yet."""
+        sent = self._sent.get((source, to))
+        if sent is None:
+            sent = self._sent[source, to] = self._begin_to_send(source, to)
+        if (source, to) not in self._attached:
+            last = self._logs[source].last
+            if upto > last:
+                raise TooManyFailedError(
+                    f"{to} took step {upto} of {source}, of which nobody knows more than {last}"
+                )
+            if self.machines[source].steps.number < upto:
+                return None
+        return sent.take(after, upto)
+
+    def _begin_to_send(self, source: NodeId, to: NodeId) -> "_Sent":
         attachment = self._attached.get((source, to))
         if attachment is not None:
-            return _in_order(attachment.sent.kept, attachment.controls, after, upto)
-        sender = self.machines[source]
-        last = self._logs[source].last
-        if upto > last:
-            raise TooManyFailedError(
-                f"{to} took step {upto} of {source}, of which nobody knows more than {last}"
+            kept_there = attachment.sent.kept
+            return _Sent(
+                lambda place: (kept_there[n] for n in range(place, len(kept_there))),
+                attachment.controls,
             )
-        if sender.steps.number < upto:
-            return None
-        neighbour = sender.neighbours.named(to)
+        neighbour = self.machines[source].neighbours.named(to)
         assert neighbour is not None
-        return _in_order(list(kept(neighbour)), neighbour.controls, after, upto)
+        return _Sent(lambda place: kept_from(neighbour, place), neighbour.controls)
 
     def _take_again(
         self,
         machine: Machine,
         source: Neighbour | None,
         entry: Entry,
-        ordering: _Again,
         items: Sequence[Travelling | Control],
-    ) -> None:
+    ) -> Iterator[None]:
         """Take one step again."""
+        ordering = self._orderings[machine.node]
         ordering.begin(entry)
-        steps, publications = machine.steps, machine.publications
+        machine.names.refused_before = entry.members.refused
+        publications = machine.publications
         if isinstance(publications, QueuedPublications):
             publications.begin_again(entry)
-        steps.begin(entry.kind, entry.source, entry.upto)
+        machine.steps.begin(entry.kind, entry.source, entry.upto)
         if entry.kind is Taken.BATCH and source is not None:
             source.taken = max(source.taken, entry.upto)
             keys = {item.key for item in items if isinstance(item, Travelling)}
             for item in items:
-                if isinstance(item, Travelling):
-                    machine.publications.on_publish(source, item.publication, self._now)
-                    if item.publication.flags & Flag.AWAITED:
-                        self._number(source, item.number)
-                elif isinstance(item.message, Settled):
-                    # Which may be stable by now, and so not here.
-                    settled = ordering.held_now.get(item.key) if item.key else None
-                    if settled is not None:
-                        machine.publications.acknowledge(settled)
-                elif item.key is None or item.key in keys or isinstance(item.message, Acknowledge):
-                    machine.take_one(source, item.message, self._now)
-        elif entry.kind is Taken.GONE and isinstance(source, Below):
-            machine.remove(source, self._now)
+                if isinstance(item, Travelling) or _is_there(item, keys):
+                    self._take_one_again(machine, source, item, ordering)
+                yield
+        else:
+            self._decide_again(machine, source, entry)
         withdrawn = {_withdrawn_by(item.message) for item in items if isinstance(item, Control)}
-        for name in entry.installed:
-            install = self._late[machine.node].pop(name, None)
-            if name in withdrawn:
-                continue  # in the same step
-            if install is not None and not machine.interests.knows(name):
-                steps.is_replayed = True
-                install()
-                steps.is_replayed = False
+        yield from self._install_late(machine, entry, withdrawn)
         for arrival in ordering.released_before(None):
             machine.publications.release(arrival)
+        self._admit_again(machine, entry)
         if isinstance(publications, QueuedPublications):
             publications.end_again()
         machine.end_step()
-        steps.log.entries[-1] = entry
+        machine.steps.log.entries[-1] = entry
+        yield
+
+    def _take_one_again(
+        self, machine: Machine, source: Neighbour, item: Travelling | Control, ordering: _Again
+    ) -> None:
+        """Take one message of a step again."""
+        if isinstance(item, Travelling):
+            machine.publications.on_publish(source, item.publication, self._now)
+            if item.publication.flags & Flag.AWAITED:
+                self._number(source, item.number)
+        elif isinstance(item.message, Settled):
+            # Which may be stable by now, and so not here.
+            settled = ordering.held_now.get(item.key) if item.key else None
+            if settled is not None:
+                machine.publications.acknowledge(settled)
+        else:
+            machine.take_one(source, item.message, self._now)
+
+    def _decide_again(self, machine: Machine, source: Neighbour | None, entry: Entry) -> None:
+        """Take a step again that took nothing of a neighbour, but was about one, or about none."""
+        members = self._members[machine.node]
+        if entry.kind is Taken.JOINED:
+            if machine.steps.number == members.joined_in.get(entry.source):
+                assert entry.members.joined is not None
+                newcomer = machine.add_below(entry.source, entry.members.joined)
+                newcomer.joined_in = machine.steps.number
+                newcomer.is_detached = newcomer.node in members.detached
+        elif entry.kind is Taken.REPLAY:
+            machine.ask_to_join()
+        elif isinstance(source, Below):
+            # Who was given up in the end has not been brought back.
+            assert entry.kind is not Taken.GONE, f"{source.node} is gone and stands here"
+            source.is_away = entry.kind is Taken.AWAY
+
+    def _admit_again(self, machine: Machine, entry: Entry) -> None:
+        """Let those in whom this step let in, though confirmations may be forgotten by now."""
+        for name in entry.members.admitted:
+            newcomer = machine.neighbours.below.get(name)
+            if newcomer is not None and not machine.names.admit_again(newcomer, self._now):
+                machine.steps.is_replayed = True
+                machine.let_in(newcomer, self._now)
+                machine.steps.is_replayed = False
+
+    def _install_late(
+        self, machine: Machine, entry: Entry, withdrawn: set[str | None]
+    ) -> Iterator[None]:
+        """Install, and withdraw, what nobody has the messages of any more."""
+        steps, late = machine.steps, self._late[machine.node]
+        again = self._withdrawn[machine.node].get(steps.number, ())
+        withdrawn |= {name for name, _ in again}
+        steps.is_replayed = True
+        for name in entry.installed:
+            install = late.pop(name, None)
+            if name in withdrawn:
+                continue  # in the same step
+            if install is not None and not machine.interests.knows(name):
+                install()
+                yield
+        for name, node in again:
+            client = machine.neighbours.named(node)
+            if client is not None:
+                machine.interests.withdraw_again(name, client, self._now)
+                yield
+        steps.is_replayed = False
 
     @staticmethod
     def _number(source: Neighbour, number: int) -> None:
@@ -490,19 +656,6 @@ class _Rebuilding:
         last.number = number
 
     # --- the streams ------------------------------------------------------------------------
-
-    def _join_streams(self, machine: Machine, neighbour: Neighbour, theirs: Attachment) -> None:
-        """Number both streams as the neighbour does, who knows what was in them."""
-        self._join_sent(machine, neighbour, theirs)
-        self._join_received(neighbour, theirs)
-        if isinstance(neighbour, Above):
-            neighbour.sent.advance_confirmed()
-            neighbour.received.advance_confirmed()
-            machine.publications.awaiting = _waiting(neighbour)
-        else:
-            _confirm(neighbour.sent, theirs.received.confirmed)
-            _confirm(neighbour.received, theirs.sent.confirmed)
-        self._agree_on_tables(machine, neighbour, theirs)
 
     def _leave_out_what_is_stable(self, machine: Machine, neighbour: Neighbour) -> None:
         """What the neighbour had taken before its log begins is stable, and it does not have it."""
@@ -523,98 +676,15 @@ class _Rebuilding:
         neighbour.controls.extend(again)
         if isinstance(neighbour, Above):
             neighbour.sent.advance_confirmed()
-            machine.publications.awaiting = _waiting(neighbour)
+            machine.publications.awaiting = waiting(neighbour)
             for arrival in neighbour.sent.keep():
                 for taken in other.received.keep():
                     if taken.key == arrival.key and taken.number:
                         taken.number -= count
 
-    @staticmethod
-    def _join_sent(machine: Machine, neighbour: Neighbour, theirs: Attachment) -> None:
-        """What it has, then what it lacks; that goes to it in the step that comes next."""
-        stream, next_step = neighbour.sent, machine.steps.number + 1
-        native = list(kept(neighbour))
-        left = dict(zip([each.key for each in native], stream.keep(), strict=True))
-        marks, numbers, entries = Marks(), dict[Key, int](), list[Arrival]()
-        for each in theirs.received.kept:
-            known = left.pop(each.key) if each.key in left else None
-            entries.append(known or _stable(each.publication, neighbour))
-            numbers[each.key] = each.number
-            marks.add(each.step, each.number)
-        count = theirs.received.stable + len(entries)
-        for each in native:
-            if each.key in left and each.step > theirs.taken:
-                count += 1
-                entries.append(left.pop(each.key))
-                numbers[each.key] = count
-                marks.add(next_step, count)
-        for arrival in left.values():  # it had that, and has it no more: it knows that it is stable
-            machine.publications.note_stable(arrival, neighbour)
-        stream.stable_count = theirs.received.stable
-        stream.confirmed.clear()
-        stream.unconfirmed[:] = entries
-        neighbour.sent_marks = marks
-        places = [theirs.received.stable]
-        for each in native:
-            places.append(max(places[-1], numbers.get(each.key, 0)))
-        again = [
-            attrs.evolve(
-                control,
-                step=control.step if control.step <= theirs.taken else next_step,
-                position=places[control.position],
-            )
-            for control in neighbour.controls
-        ]
-        neighbour.controls.clear()
-        neighbour.controls.extend(again)
-
-    @staticmethod
-    def _join_received(neighbour: Neighbour, theirs: Attachment) -> None:
-        """What it sent and was taken, as far as it keeps that."""
-        stream = neighbour.received
-        arrivals = {arrival.key: arrival for arrival in stream.keep()}
-        taken = [each for each in theirs.sent.kept if each.step <= neighbour.taken]
-        stream.stable_count = theirs.sent.stable
-        stream.confirmed.clear()
-        # What is not among them was stable when the log begins, which the neighbour may not know.
-        stream.unconfirmed[:] = [
-            arrivals[each.key] if each.key in arrivals else _stable(each.publication, neighbour)
-            for each in taken
-        ]
-        neighbour.received_marks = Marks()
-        for each in taken:
-            neighbour.received_marks.add(each.step, each.number)
-        if is_client(neighbour):  # it has settled what it publishes by publishing it
-            stream.confirmed[:], stream.unconfirmed[:] = stream.unconfirmed[:], []
-
-    @staticmethod
-    def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment) -> None:
-        """What a neighbour was told by a client that has failed too is to be forgotten.
-
-        And what such a client's advertisement drew there, it knows.
-        """
-        if is_client(neighbour):
-            return
-        interests, steps = machine.interests, machine.steps
-        withdrawn = {
-            control.about.id for control in neighbour.controls if control.about is not None
-        }
-        last = steps.number
-        steps.number += 1  # in the step that comes next
-        for advertisement in sorted(theirs.known_advertisements - withdrawn):
-            if advertisement not in interests.advertisements:
-                operation = steps.new_operation()
-                steps.send(neighbour, Unadvertise(operation=operation, advertisement=advertisement))
-        for subscription in sorted(theirs.known_subscriptions - withdrawn):
-            if subscription in interests.subscriptions:
-                interests.note_forwarded(subscription, neighbour)
-            else:
-                operation = steps.new_operation()
-                steps.send(neighbour, Unsubscribe(operation=operation, subscription=subscription))
-        steps.number = last
-
-    def _order_anew(self, machine: Machine) -> None:
+    def _order_anew(self, machine: Machine) -> Iterator[None]:
         """Give what is held back to the ordering, in the order of its arrival."""
+        machine.names.refused_before = None
         if isinstance(machine.publications, QueuedPublications):
             machine.publications.go_on()
             return
@@ -624,16 +694,14 @@ class _Rebuilding:
         for arrival in held:
             ready = ordering.arrived(arrival)
             assert not ready, f"{arrival.key} is held at {machine.node} behind nothing"
+            yield
         machine.publications.complete_what_lacks_nothing()
 
 
-_NEVER: Final = 1 << 62
-
-
-def _waiting(parent: Above) -> dict[int, Arrival]:
-    """What waits for the parent, by its number in the stream up."""
-    numbered = enumerate(parent.sent.keep(), parent.sent.stable_count + 1)
-    return {number: arrival for number, arrival in numbered if arrival.waits}
+def _is_there(control: Control, keys: Collection[Key]) -> bool:
+    """Whether the publication that a message is about is in the same batch, if it has to be."""
+    is_any = isinstance(control.message, Settled | Acknowledge)
+    return is_any or control.key is None or control.key in keys
 
 
 def _withdrawn_by(message: Message) -> str | None:
@@ -647,107 +715,17 @@ def _withdrawn_by(message: Message) -> str | None:
 
 
 def _hop_of(machine: Machine, source: NodeId) -> NodeId:
-    neighbour = machine.neighbours.named(source)
-    assert neighbour is not None
-    return neighbour.hop
+    """The direction of a neighbour, which may be about to join."""
+    parent = machine.neighbours.parent
+    return UP if parent is not None and parent.node == source else source
 
 
-def _confirm(stream: "StreamBelow[Arrival]", count: int) -> None:
-    """What the neighbour has confirmed."""
-    stream.confirm_up_to(max(stream.confirmed_count, min(count, stream.count)))
-
-
-def _stable(publication: Publish, source: Neighbour) -> Arrival:
-    """Stands for what a neighbour has and nobody else keeps."""
-    return Arrival(publication, 0, True, source=source, route=NOWHERE, step=0)
-
-
-NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
-
-
-def kept(neighbour: Neighbour) -> Iterator[Travelling]:
-    """What is in the stream to a neighbour, and not stable."""
-    kept = neighbour.sent.keep()
-    first = neighbour.sent.count - len(kept) + 1
-    for number, arrival in enumerate(kept, first):
-        yield Travelling(number, neighbour.sent_marks.step_of(number), arrival.towards(neighbour))
-
-
-def _in_order(
-    publications: Sequence[Travelling], controls: Iterable[Control], after: int, upto: int
-) -> list[Travelling | Control]:
-    """What was sent in these steps, as it was sent."""
-    items: list[tuple[int, int, Travelling | Control]] = []
-    items += [(p.number, 0, p) for p in publications if after < p.step <= upto]
-    items += [(c.position, 1, c) for c in controls if after < c.step <= upto]
-    items.sort(key=lambda item: item[:2])
-    return [item for _, _, item in items]
-
-
-def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Attachment:
-    """What a live broker says when its neighbour has failed."""
-    neighbour = machine.neighbours.named(to)
-    assert neighbour is not None
-    received = neighbour.received.keep()
-    first = neighbour.received.count - len(received) + 1
-    interests = machine.interests
-    advertisements = [
-        Told(_onwards(machine, entry), neighbour.told_of[entry.id])
-        for entry in interests.advertisements
-        if entry.id in neighbour.told_of
-    ]
-    subscriptions = [
-        Told(_onwards(machine, entry), neighbour.told_of[entry.id])
-        for entry in interests.subscriptions
-        if entry.id in neighbour.told_of
-    ]
-    withdrawn = [(c.message, c.about, c.told_in, c.step) for c in neighbour.controls]
-    # What waits behind held publications to be withdrawn still stands there.
-    for delayed in machine.publications.delayed_for(neighbour):
-        if delayed.about is not None and delayed.about.id in neighbour.told_of:
-            told_in = neighbour.told_of[delayed.about.id]
-            withdrawn.append((delayed.message, delayed.about, told_in, _NEVER))
-    for message, about, told_in, step in withdrawn:
-        if isinstance(message, Unadvertise) and about is not None:
-            announced = _onwards(machine, cast("Advertisement", about))
-            advertisements.append(Told(announced, told_in, step))
-        elif isinstance(message, Unsubscribe) and about is not None:
-            asked = _onwards(machine, cast("Subscription", about))
-            subscriptions.append(Told(asked, told_in, step))
-    return Attachment(
-        node=machine.node,
-        kind=NodeKind.BROKER,
-        incarnation=0,
-        to=to,
-        taken=neighbour.taken,
-        sent=StreamEnd(
-            stable=neighbour.sent.stable_count,
-            confirmed=neighbour.sent.confirmed_count,
-            kept=tuple(kept(neighbour)),
-        ),
-        received=StreamEnd(
-            stable=neighbour.received.stable_count,
-            confirmed=neighbour.received.confirmed_count,
-            kept=tuple(
-                Travelling(n, neighbour.received_marks.step_of(n), arrival.publication)
-                for n, arrival in enumerate(received, first)
-            ),
-        ),
-        controls=tuple(neighbour.controls),
-        advertisements=tuple(advertisements),
-        subscriptions=tuple(subscriptions),
-        known_advertisements=frozenset(
-            e.id for e in interests.advertisements if e.hop == neighbour.hop
-        ),
-        known_subscriptions=frozenset(
-            e.id for e in interests.subscriptions if e.hop == neighbour.hop
-        ),
-        forgot=neighbour.forgot,
-        base=neighbour.base,
-        logs=logs,
+def _entry(name: Any, client: NodeId, interest: Interest) -> Any:
+    """What a client has told, as its broker has it in a table."""
+    return RoutingEntry(
+        id=name,
+        client=client,
+        filter=parse_filter(interest.filter),
+        path=(client,),
+        ordered=interest.is_ordered,
     )
-
-
-def _onwards(machine: Machine, entry: Entry_) -> Entry_:
-    """An entry as the next broker is told of it."""
-    return attrs.evolve(entry, path=machine.interests.path_onwards(entry))

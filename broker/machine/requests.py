@@ -44,6 +44,10 @@ class Requests:
         """How many are not confirmed everywhere."""
         return len(self._operations)
 
+    def __contains__(self, operation: OperationId) -> bool:
+        """Whether this one is not confirmed everywhere."""
+        return operation in self._operations
+
     @property
     def first_step(self) -> int | None:
         """The first step of which some operation is under way."""
@@ -82,6 +86,15 @@ class Requests:
         """A neighbour is gone for good: nobody waits for it."""
         for pending in self._operations.forget(neighbour.hop):
             self._finish(pending)
+
+    def call_off(self, operation: OperationId) -> Pending[Operation] | None:
+        """It was refused: nobody has to confirm it any more."""
+        self._begun_in.pop(operation, None)
+        return self._operations.call_off(operation)
+
+    def has_any_of(self, neighbour: Neighbour) -> bool:
+        """Whether a neighbour has asked for something that is not confirmed."""
+        return any(pending.source == neighbour.hop for pending in self._operations.pending())
 
     def ask_again(
         self,

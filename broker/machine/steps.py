@@ -4,12 +4,46 @@ A step is one call that changes anything on which others can come to depend. The
 1, 2, 3 ... through all lives of a broker.
 """
 
+import attrs
+
 from broker.machine.neighbours import Arrival, Control, Neighbour, Route
 from broker.messages import Advertise, Message, Subscribe
 from broker.outbox import Outbox
-from faulttol.steplog import NOBODY, Entry, Key, Place, StepLog, Taken
+from faulttol.steplog import (
+    NOBODY,
+    UNCHANGED,
+    Entry,
+    Interest,
+    Key,
+    Membership,
+    Place,
+    Standing,
+    StepLog,
+    Taken,
+)
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
+
+
+@attrs.define
+class _Changes:
+    """What the present step decides about neighbours and names."""
+
+    joined: Standing | None = None
+    interests: tuple[Interest, ...] = ()
+    admitted: list[NodeId] = attrs.field(factory=list)
+    removed: list[NodeId] = attrs.field(factory=list)
+    refused: list[OperationId] = attrs.field(factory=list)
+
+    def membership(self) -> Membership:
+        """As it is written down."""
+        return Membership(
+            joined=self.joined,
+            interests=self.interests,
+            admitted=tuple(self.admitted),
+            removed=tuple(self.removed),
+            refused=tuple(self.refused),
+        )
 
 
 class Steps:
@@ -33,10 +67,11 @@ class Steps:
         """What clients were handed in this step before whom something is held, or was."""
         self.places: tuple[tuple[NodeId, Place], ...] = ()
         """Of what they were handed last in this step."""
+        self._changes: _Changes | None = None
         self._touched: dict[NodeId, Neighbour] = {}
         self._ways: dict[Route, None] = {}
         """The routes of what was settled: one entry for many publications that go the same ways."""
-        self._operations = 0
+        self._operations = self._replayed = 0
         self.is_replayed = False
         """Whether operations begin that had another name when this step was taken first."""
 
@@ -44,7 +79,7 @@ class Steps:
         """Begin the next step."""
         self.number = self.log.last + 1
         self._kind, self.source, self._upto = kind, source, upto
-        self._operations = 0
+        self._operations = self._replayed = 0
 
     def end(self) -> list[Neighbour]:
         """Write the step down; returns those who get something from it."""
@@ -56,8 +91,9 @@ class Steps:
                 tuple(self._held),
                 tuple(self.order or ()),
                 tuple(self._installed),
-                handed=self.handed,
-                places=self.places,
+                UNCHANGED if self._changes is None else self._changes.membership(),
+                self.handed,
+                self.places,
             )
         )
         touched = self._touched
@@ -68,15 +104,18 @@ class Steps:
             neighbour.sent_marks.add(self.number, neighbour.sent.count)
         self._held, self.order, self._installed = [], None, []
         self.handed, self.places = (), ()
+        self._changes = None
         self._touched = {}
         self._ways.clear()
         return list(touched.values())
 
     def new_operation(self) -> OperationId:
         """A name for an operation that begins in this step."""
+        if self.is_replayed:
+            self._replayed += 1
+            return OperationId(f"{self._node}#{self.number}.r{self._replayed}")
         self._operations += 1
-        mark = "r" if self.is_replayed else ""
-        return OperationId(f"{self._node}#{self.number}.{mark}{self._operations}")
+        return OperationId(f"{self._node}#{self.number}.{self._operations}")
 
     # --- what it decides --------------------------------------------------------------------
 
@@ -87,6 +126,13 @@ class Steps:
     def note_installed(self, name: str) -> None:
         """An advertisement or a subscription is known here now."""
         self._installed.append(name)
+
+    @property
+    def changes(self) -> _Changes:
+        """What is to be noted of neighbours that come and go, and of names that are refused."""
+        if self._changes is None:
+            self._changes = _Changes()
+        return self._changes
 
     # --- what it sends ----------------------------------------------------------------------
 

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.client.world import JoiningMachine, World
+from tests.client.world import World
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("broker.machine.rebuild.Machine", JoiningMachine)
+def world() -> World:
     return World()

@@ -66,7 +66,7 @@ from broker.vocabulary import (
     Seating,
     Welcome,
 )
-from faulttol.steplog import Taken
+from faulttol.steplog import Standing, Taken
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 LIMITS: Final = Limits(heartbeat_interval_s=1.0, heartbeat_timeout_s=4.0)
@@ -199,16 +199,6 @@ class Client:
         return [fields for each, fields in self.records if each == kind]
 
 
-class JoiningMachine(Machine):
-    """Lets everybody in, as long as nobody has to be asked."""
-
-    def take_one(self, source: Neighbour, message: Message, now: float) -> None:
-        if isinstance(message, Join):
-            self.requests.pass_on(message.operation, source, [], now)
-        else:
-            super().take_one(source, message, now)
-
-
 @attrs.define
 class Known:
     """What a host knows of a client."""
@@ -227,7 +217,7 @@ class Host:
         self.outbox = Outbox()
         self.machine: Machine | None = None
         if broker is not None:
-            self.machine = JoiningMachine(
+            self.machine = Machine(
                 broker, None, settings=Settings(), limits=world.limits, outbox=self.outbox
             )
         self.taking_up: NodeId | None = None
@@ -314,7 +304,7 @@ class Host:
                 else:
                     self.resumes(line, hello.taken)
             else:
-                self.takes_in(line, hello)
+                self.takes_in(line, hello.node, hello.incarnation)
 
     def asks_to_attach(self, line: Line) -> None:
         broker = self.taking_up or self.broker
@@ -330,14 +320,14 @@ class Host:
             del self.readers[line.link]
             self.resumes(line, attachment.taken)
 
-    def takes_in(self, line: Line, hello: Hello) -> None:
+    def takes_in(self, line: Line, node: NodeId, incarnation: int) -> None:
         machine = self.machine
         assert machine is not None
-        if machine.neighbours.named(hello.node) is None:
-            machine.add_below(hello.node, NodeKind.CLIENT, hello.incarnation)
+        if machine.neighbours.named(node) is None:
+            machine.welcome(node, Standing(incarnation=incarnation))
         secret = f"secret {next(self.world.numbers)}"
-        self.world.known[machine.node, hello.node] = Known(secret, hello.incarnation)
-        taken = self.remembers.get(hello.node, 0)
+        self.world.known[machine.node, node] = Known(secret, incarnation)
+        taken = self.remembers.get(node, 0)
         self.tell(line, self.welcome(secret=secret, taken=taken))
         self.connected(line)
 
@@ -507,7 +497,9 @@ class Host:
             line = self.lines.get(client.core.node)
             if line is not None:
                 neighbour = machine.neighbours.named(client.core.node)
-                assert neighbour is not None
+                if neighbour is None:  # nobody had heard that it was about to join
+                    self.takes_in(line, client.core.node, client.core.incarnation)
+                    continue
                 self.tell(line, self.welcome(resumed=True, taken=neighbour.taken))
                 self.connected(line)
                 self.send_since(line, attached[client.core.node].taken)

@@ -14,7 +14,7 @@ from broker.messages import Message, Publish
 from faulttol.steplog import LogPart, StepLog, Taken
 from routing.ids import NodeId
 from tests.machine.canonical import Form, digest
-from tests.machine.overlay import Leaf, since
+from tests.machine.overlay import Leaf
 
 Call = tuple[Any, ...]
 """What a client does: `("publish", 1, 0)` publishes one with `x = 0`, `("subscribe", "x > 0")`."""
@@ -159,16 +159,17 @@ class BrokerNode(_Node):
     def carry_out(self, touched: Sequence[Neighbour]) -> None:
         number = self.machine.steps.number
         for neighbour in touched:
-            self.send_batch(neighbour, *since(neighbour, number - 1, number))
+            messages = self.machine.sent_since(neighbour, number - 1)
+            self.send_batch(neighbour, number, messages)
         self.tell(self.machine.flush(0.0))
 
     def send_since(self, neighbour: Neighbour, taken: int) -> None:
         """To somebody who hears from this broker anew, whatever it has not taken."""
         neighbour.told = (-1, -1, -1, -1)
         self.told[neighbour.node] = 0
-        step, messages = since(neighbour, taken, self.machine.steps.number)
+        step = self.machine.steps.number
         if step > taken:
-            self.send_batch(neighbour, step, messages)
+            self.send_batch(neighbour, step, self.machine.sent_since(neighbour, taken))
 
     def send_batch(self, neighbour: Neighbour, step: int, messages: Sequence[Message]) -> None:
         if neighbour.node not in self.down:

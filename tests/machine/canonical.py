@@ -25,12 +25,13 @@ from tests.machine.overlay import Leaf
 _VALUES: dict[Any, int] = {}
 _LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     # What never changes, is a copy of something else, or is read by tests only.
-    "Machine": frozenset({"limits", "settings", "_outbox", "node"}),
+    "Machine": frozenset({"limits", "settings", "_outbox", "node", "_departures", "_now"}),
     "Neighbours": frozenset({"version"}),
     "Above": frozenset({"counted", "routes", "routes_version"}),
     "Below": frozenset({"counted", "routes", "routes_version"}),
     "Publications": frozenset({"counters", "_outbox", "_limits", "flush_at", "_lazy"}),
-    "Interests": frozenset({"conflicts", "observer", "_limits"}),
+    "Interests": frozenset({"conflicts", "observer", "_limits", "_withdrawn"}),
+    "Names": frozenset({"_limits", "_admit", "_remove"}),
     "Steps": frozenset({"_outbox"}),
     "Leaf": frozenset({"world"}),
 }

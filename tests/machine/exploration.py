@@ -35,9 +35,8 @@ from broker.limits import Limits
 from broker.machine.invariants import check_invariants
 from broker.machine.machine import Machine, Settings
 from broker.machine.rebuild import rebuild
-from broker.messages import NodeKind
 from broker.outbox import Outbox
-from faulttol.steplog import Taken
+from faulttol.steplog import BROKER, CLIENT, Standing, Taken
 from routing.ids import NodeId
 from tests.machine.automata import (
     CALL,
@@ -171,11 +170,13 @@ class Explorer:
                 limits=self._limits,
                 outbox=Outbox(),
             )
+            machine.has_joined = True
             for node in self._around[name]:
                 if node != self._parent[name]:
                     is_broker = node in self._brokers
-                    kind = NodeKind.BROKER if is_broker else NodeKind.CLIENT
-                    machine.add_below(node, kind, 0 if is_broker else 1)
+                    kind, incarnation = (BROKER, 0) if is_broker else (CLIENT, 1)
+                    standing = Standing(kind=kind, incarnation=incarnation, has_joined=True)
+                    machine.welcome(node, standing)
             return BrokerNode(machine)
 
         return bear

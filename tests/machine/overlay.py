@@ -12,24 +12,19 @@ from typing import Any, Final
 
 from broker.codec import encode_content
 from broker.limits import Limits
+from broker.machine.attachments import Attachment, StreamEnd, Told, attach
 from broker.machine.invariants import check_invariants
+from broker.machine.joining import reattach
 from broker.machine.machine import Batch, Machine, Settings
-from broker.machine.neighbours import Control, Neighbour, Progress
-from broker.machine.rebuild import (
-    Attachment,
-    StreamEnd,
-    Told,
-    TooManyFailedError,
-    Travelling,
-    attach,
-    kept,
-    rebuild,
-)
+from broker.machine.neighbours import Below, Control, Neighbour, Progress
+from broker.machine.rebuild import TooManyFailedError, rebuild
 from broker.machine.steps import subject
+from broker.machine.streams import Travelling
 from broker.messages import (
     Advertise,
     Confirm,
     Flag,
+    Leave,
     Message,
     NodeKind,
     Publish,
@@ -38,8 +33,9 @@ from broker.messages import (
     Unsubscribe,
 )
 from broker.outbox import Outbox
+from broker.vocabulary import Join
 from faulttol.stability import LeafStream
-from faulttol.steplog import Key, LogPart, StepLog, Taken
+from faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.tables import RoutingEntry
@@ -70,6 +66,11 @@ class Leaf:
         self.forgot = self.base = 0
         self.names = 0
         self.told_in: dict[str, int] = {}
+        self.has_joined = False
+        self.is_connected = False
+        self.is_back = False
+        """Whether its broker has heard that it is back; not all around have."""
+        self.is_leaving = False
 
     def entry(self, name: Any, text: str) -> Any:
         """As a table has it."""
@@ -127,6 +128,18 @@ class Leaf:
         about = self.entry(name, self.advertisements.pop(name)[0])
         self.request(Unadvertise(operation=self.operation(), advertisement=name), about)
 
+    def join(self) -> None:
+        """Greet, and ask to be let in."""
+        self.is_connected = True
+        self.request(Join(operation=self.operation()))
+
+    def leave(self) -> None:
+        """Go for good; nothing is under way any more."""
+        self.is_leaving = True
+        for name in self.subscriptions:
+            self.world.asked[name][3] = self.world.time
+        self.request(Leave(operation=self.operation(), node=self.node, distance=0))
+
     def publish(self, count: int, value: int, flags: int) -> None:
         """Publish some, in one step."""
         self.step += 1
@@ -145,6 +158,10 @@ class Leaf:
         for message in messages:
             if isinstance(message, Confirm):
                 request = self.waiting.pop(message.operation, None)
+                self.has_joined |= isinstance(request, Join)
+                if isinstance(request, Leave):
+                    self.world.left(self)
+                    return
                 if isinstance(request, Subscribe) and request.subscription in self.subscriptions:
                     text, _ = self.subscriptions[request.subscription]
                     self.subscriptions[request.subscription] = (text, True)
@@ -281,31 +298,160 @@ class World:
         self.told: dict[tuple[NodeId, NodeId, NodeId], int] = {}
         self.lines = Lines()
         self.attached: dict[NodeId, dict[frozenset[NodeId], Attachment]] = defaultdict(dict)
-        self.fresh: dict[tuple[NodeId, NodeId, int], int] = {}
-        """Steps of which a neighbour on another host has to hear, and how far it passes that on."""
+        self.fresh: dict[tuple[NodeId, NodeId, int], tuple[int, bool]] = {}
+        """Steps of which a neighbour on another host has to hear, how far it passes that on, and
+        whether a failure is not over before."""
         self.snapshots: dict[tuple[NodeId, int], Any] = {}
         count = self.random.randint(2, brokers)
         names = [NodeId(f"b{n}") for n in range(count)]
-        for n, name in enumerate(names):
-            self.parent[name] = None if n == 0 else names[self.random.randrange(n)]
-            self.host[name] = name
-            self.machines[name] = self._machine(name)
-        for name in names:
-            parent = self.parent[name]
-            if parent is not None:
-                self.machines[parent].add_below(name, NodeKind.BROKER, 0)
+        self.place: dict[NodeId, NodeId] = {
+            name: names[self.random.randrange(n)] for n, name in enumerate(names) if n
+        }
+        """Where everybody is going to join."""
+        self.parent[names[0]] = None
+        self.host[names[0]] = names[0]
+        self.machines[names[0]] = self._machine(names[0])
         for n in range(self.random.randint(3, 9)):
             leaf = NodeId(f"c{n}")
-            broker = self.random.choice(names)
-            self.parent[leaf] = broker
+            self.place[leaf] = self.random.choice(names)
             self.host[leaf] = leaf
-            self.leaves[leaf] = Leaf(self, leaf, broker)
-            self.machines[broker].add_below(leaf, NodeKind.CLIENT, 1)
+            self.leaves[leaf] = Leaf(self, leaf, self.place[leaf])
 
     def _machine(self, name: NodeId) -> Machine:
         return Machine(
             name, self.parent[name], settings=self.settings, limits=LIMITS, outbox=Outbox()
         )
+
+    # --- coming and going -------------------------------------------------------------------
+
+    def joining(self) -> list[NodeId]:
+        """Who may join now: its broker is there, and has joined itself."""
+        return [
+            node
+            for node, place in self.place.items()
+            if node not in self.parent
+            and place in self.machines
+            and not self.is_dead(place)
+            and self.machines[place].has_joined
+            and not (node in self.leaves and self.is_dead(node))
+        ]
+
+    def join(self, node: NodeId) -> None:
+        place = self.place[node]
+        machine = self.machines[place]
+        self.parent[node] = place
+        known = machine.neighbours.below.get(node)
+        if known is not None:  # what is left of an attempt
+            self.carry_out(machine, machine.decide(Taken.GONE, known, "begins anew", 0.0))
+        if node in self.leaves:
+            standing = Standing(incarnation=1, key=f"key of {node}")
+        else:
+            standing = Standing(kind=BROKER)
+            self.host[node] = node
+            self.machines[node] = self._machine(node)
+        assert machine.names.objection_to(node, NodeKind(standing.kind), 1, 0) is None
+        machine.welcome(node, standing)
+        self.carry_out(machine, [])
+        if node in self.leaves:
+            self.leaves[node].join()
+        else:
+            newcomer = self.machines[node]
+            newcomer.steps.begin(Taken.REPLAY)
+            self.carry_out(newcomer, newcomer.send_again())
+
+    def left(self, leaf: Leaf) -> None:
+        """A client has left."""
+        self.stats["left"] += 1
+        self.dead.add(leaf.node)
+        leaf.is_connected = False
+
+    def begin_anew(self, node: NodeId) -> None:
+        """Whoever was about to join a broker that was rebuilt without knowing it asks again."""
+        self.stats["begun anew"] += 1
+        del self.parent[node]
+        self.lose_connection(node, self.place[node])
+        self.library.pop(node, None)
+        if node in self.leaves:
+            assert not self.leaves[node].has_joined, f"{node} had joined, and is not known any more"
+            self.leaves[node] = Leaf(self, node, self.place[node])
+        else:
+            assert not self.machines[node].has_joined, f"{node} had joined, and is not known now"
+            del self.machines[node]
+            for logs in self.library.values():  # it begins with step 1 once more
+                logs.pop(node, None)
+            self.told = {told: step for told, step in self.told.items() if told[2] != node}
+
+    def cut(self, leaf: Leaf) -> None:
+        """The connection of a client ends."""
+        self.stats["cut"] += 1
+        leaf.is_connected = leaf.is_back = False
+        self.lose_connection(leaf.node, leaf.broker)
+        if not self.is_dead(leaf.broker):
+            machine = self.machines[leaf.broker]
+            machine.disconnected(machine.neighbours.below[leaf.node])
+
+    def lose_connection(self, one: NodeId, other: NodeId) -> None:
+        """What was under way is lost, and what was told may not have come."""
+        for sender, to in ((one, other), (other, one)):
+            self.links[sender, to].clear()
+            self.forget_told(self.host[sender], self.host[to])
+
+    def absent(self) -> list[Below]:
+        """The clients that may be entered as away."""
+        return [
+            below
+            for node, machine in self.machines.items()
+            if not self.is_dead(node)
+            for below in machine.neighbours.below.values()
+            if machine.may_go_away(below)
+        ]
+
+    def go_away(self, client: Below) -> None:
+        self.stats["away"] += 1
+        machine = self.machines[self.leaves[client.node].broker]
+        self.carry_out(machine, machine.decide(Taken.AWAY, client, "", 0.0))
+
+    def returning(self) -> list[Leaf]:
+        """The clients that may come back now: to their broker, and when that is known around it."""
+        return [
+            leaf
+            for leaf in self.leaves.values()
+            if leaf.has_joined
+            and not leaf.is_connected
+            and not self.is_dead(leaf.node)
+            and not self.is_dead(leaf.broker)
+            and not self.has_stopped_listening(leaf.node, leaf.broker)
+            and not (leaf.is_back and self.fresh)
+        ]
+
+    def come_back(self, leaf: Leaf) -> None:
+        machine = self.machines[leaf.broker]
+        neighbour = machine.neighbours.below[leaf.node]
+        if neighbour.is_away:
+            self.stats["back"] += 1
+            if neighbour.is_detached:
+                self.stats["reattached"] += 1
+                reattach(machine, neighbour, through_bytes(leaf.attach({})))
+            leaf.is_back = True
+            touched = machine.come_back(neighbour)
+            for other in touched:
+                if other.node in self.machines and self.host[other.node] != self.host[machine.node]:
+                    key = machine.node, other.node, machine.steps.number
+                    self.fresh[key] = (self.delta, False)
+            self.carry_out(machine, touched)
+            return
+        leaf.is_connected, leaf.is_back = True, False
+        leaf.ask_again()
+        machine.connected(neighbour)
+        self._send_since(leaf.node, machine.node)
+        self._send_since(machine.node, leaf.node)
+        self.tell(machine, machine.tell_all())
+
+    def give_up_absent(self, leaf: Leaf) -> None:
+        """A client that has not come back in time: it has lost its session."""
+        self.stats["given up"] += 1
+        self.dead.add(leaf.node)
+        self.give_up(leaf.node)
 
     # --- links ------------------------------------------------------------------------------
 
@@ -358,12 +504,17 @@ class World:
         self.lines.end(sender, receiver)
 
     def transmit(self, sender: NodeId, to: NodeId, step: int, messages: list[Message]) -> None:
-        if self.is_dead(to) or self.has_stopped_listening(sender, to):
+        if not self.is_connected(sender, to):
             return
         logs = {}
         if sender in self.machines and self.host[sender] != self.host[to]:
             logs = self.logs_for(self.host[sender], self.host[to])
         self.links[sender, to].append((step, messages, logs))
+
+    def is_connected(self, node: NodeId, to: NodeId) -> bool:
+        """Whether what is sent from here to there has a chance to arrive."""
+        cut = [n for n in (node, to) if n in self.leaves and not self.leaves[n].is_connected]
+        return not cut and not self.is_dead(to) and not self.has_stopped_listening(node, to)
 
     def has_stopped_listening(self, node: NodeId, to: NodeId) -> bool:
         return any(to in region for region in self.attached[node])
@@ -373,15 +524,13 @@ class World:
         self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
         check_invariants(machine)
         for neighbour in touched:
-            step, messages = since(neighbour, machine.steps.number - 1, machine.steps.number)
-            self.transmit(machine.node, neighbour.node, step, messages)
+            messages = machine.sent_since(neighbour, machine.steps.number - 1)
+            self.transmit(machine.node, neighbour.node, machine.steps.number, messages)
         self.tell(machine, machine.flush(float(self.time)))
 
     def tell(self, machine: Machine, news: Sequence[tuple[Neighbour, Progress]]) -> None:
         for neighbour, progress in news:
-            if not self.is_dead(neighbour.node) and not self.has_stopped_listening(
-                machine.node, neighbour.node
-            ):
+            if self.is_connected(machine.node, neighbour.node):
                 logs = self.logs_with_news(self.host[machine.node], self.host[neighbour.node])
                 self.links[machine.node, neighbour.node].append((progress, logs))
 
@@ -398,7 +547,9 @@ class World:
             else:
                 machine = self.machines[to]
                 neighbour = machine.neighbours.named(sender)
-                assert neighbour is not None
+                if neighbour is None:
+                    assert self.leaves[sender].is_leaving
+                    return
                 machine.on_progress(neighbour, parcel[0])
                 self.tell(machine, machine.flush(float(self.time)))
                 check_invariants(machine)
@@ -406,23 +557,27 @@ class World:
         assert len(parcel) == 3
         step, messages, _ = parcel
         host = self.host[to]
-        ttl = self.fresh.pop((sender, to, step), 0)
-        for waiting in [f for f in self.fresh if f[:2] == (sender, to) and f[2] <= step]:
-            ttl = max(ttl, self.fresh.pop(waiting))
+        heard = [f for f in self.fresh if f[:2] == (sender, to) and f[2] <= step]
+        ttl, is_failure = 0, False
+        for waiting in heard:
+            reach, counts = self.fresh.pop(waiting)
+            ttl, is_failure = max(ttl, reach), is_failure or counts
         if to in self.leaves:
             leaf = self.leaves[to]
             if step > leaf.taken:
                 leaf.take(step, messages)
-                self.links[to, sender].append((leaf.progress(), {}))
+                if leaf.is_connected:
+                    self.links[to, sender].append((leaf.progress(), {}))
             return
         machine = self.machines[to]
         neighbour = machine.neighbours.named(sender)
-        assert neighbour is not None
-        if step > neighbour.taken:
+        if neighbour is None:
+            assert self.leaves[sender].is_leaving
+        elif step > neighbour.taken:
             self.carry_out(machine, machine.take(neighbour, Batch(step, messages), 0.0))
         if ttl > 1:
             for broker in sorted(b for b in self.machines if self.host[b] == host):
-                self.announce(broker, ttl - 1)
+                self.announce(broker, ttl - 1, is_failure)
 
     def learn(self, host: NodeId, logs: Mapping[NodeId, LogPart]) -> None:
         """Take note of what is told of step logs."""
@@ -430,14 +585,15 @@ class World:
             if self.host[broker] != host:
                 self.library[host].setdefault(broker, StepLog()).learn(part)
 
-    def announce(self, broker: NodeId, ttl: int) -> None:
+    def announce(self, broker: NodeId, ttl: int, is_failure: bool = True) -> None:
         """Let hosts around hear up to where the logs are that this one knows."""
         machine = self.machines[broker]
         machine.steps.begin(Taken.REPLAY)
         for neighbour in machine.neighbours.all():
             machine.steps.touch(neighbour)
             if self.host[neighbour.node] != self.host[broker] and neighbour.node in self.machines:
-                self.fresh[broker, neighbour.node, machine.steps.number] = ttl
+                key = broker, neighbour.node, machine.steps.number
+                self.fresh[key] = (ttl, is_failure)
         self.carry_out(machine, machine.end_step())
 
     # --- failures ---------------------------------------------------------------------------
@@ -464,6 +620,7 @@ class World:
             leaf
             for leaf in self.leaves
             if self.is_dead(leaf)
+            and leaf in self.parent
             and not self.is_dead(self.leaves[leaf].broker)
             and leaf in self.machines[self.leaves[leaf].broker].neighbours.below
         ]
@@ -511,27 +668,32 @@ class World:
     def rebuild_what_is_ready(self) -> None:
         """Rebuild every region around which all have said what they have."""
         for each in self.regions():
-            boundary = {n for m in each for n in self.neighbours(m)} - each
-            if all(each in self.attached[n] for n in boundary):
-                self.rebuild(each, sorted(boundary))
+            around = {n for m in each for n in self.neighbours(m)} - each
+            attached = {n for n in around if each in self.attached[n]}
+            if all(n in attached or self._is_dispensable(n, each, attached) for n in around):
+                self.rebuild(each, sorted(attached))
+
+    def _is_dispensable(
+        self, node: NodeId, region: frozenset[NodeId], attached: set[NodeId]
+    ) -> bool:
+        """Whether a coordinator does not wait for it: it was away, by all that is known."""
+        if node not in self.leaves or self.leaves[node].is_connected:
+            return False
+        broker = self.leaves[node].broker
+        logs = [self.attached[n][region].logs[broker] for n in attached]
+        standing = longest([StepLog(), *logs]).neighbours().get(node)
+        return standing is None or standing.is_away
 
     def rebuild(self, region: frozenset[NodeId], boundary: list[NodeId]) -> None:
         attachments = [self.attached[n].pop(region) for n in boundary]
         top = next(m for m in region if self.parent[m] not in region)
         parent = self.parent[top]
-        hosts = sorted(self.host[n] for n in boundary if n in self.machines)
+        joined = [n for n in boundary if n in self.machines and self.machines[n].has_joined]
+        hosts = sorted(self.host[n] for n in joined)
         if parent is None and not hosts:
             raise StopIteration
         host = hosts[0] if parent is None else self.host[parent]
-        # A boundary node may have gone on since it attached; it says so again.
-        attachments = [
-            through_bytes(
-                self.leaves[a.node].attach(a.logs)
-                if a.node in self.leaves
-                else attach(self.machines[a.node], a.to, a.logs)
-            )
-            for a in attachments
-        ]
+        attachments = list(map(through_bytes, attachments))
         new = rebuild(
             {m: self.parent[m] for m in sorted(region)},
             attachments,
@@ -556,17 +718,23 @@ class World:
             self.host[node] = host
             self.attached.pop(node, None)
         self.inherit_logs(host, boundary)
-        for leaf in self.leaves.values():  # whoever failed with its broker is not known there now
-            if leaf.broker in new and self.is_dead(leaf.node):
+        for leaf in self.leaves.values():
+            if leaf.broker not in new or leaf.node not in self.parent:
+                continue
+            leaf.is_connected = leaf.is_back = False
+            self.attached.pop(leaf.node, None)
+            if self.is_dead(leaf.node):  # whoever failed with its broker is not known there now
                 self.links[leaf.node, leaf.broker].clear()
+        boundary = [n for n in boundary if self._is_known_again(n)]
         self.told, self.lines = {}, Lines()
         # What these asked and nobody answered they ask again, and so do those around them.
         for machine in new.values():
             machine.steps.begin(Taken.REPLAY)
             touched = machine.send_again()
             for neighbour in touched:
-                if self.host[neighbour.node] != host:
-                    self.fresh[machine.node, neighbour.node, machine.steps.number] = self.delta
+                if neighbour.node in self.machines and self.host[neighbour.node] != host:
+                    key = machine.node, neighbour.node, machine.steps.number
+                    self.fresh[key] = (self.delta, True)
             self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
             check_invariants(machine)
         for node in (*boundary, *new):
@@ -591,6 +759,23 @@ class World:
                     part = self.log_at(self.host[node], broker).since(0)
                     self.library[host].setdefault(broker, StepLog()).learn(part)
 
+    def _is_known_again(self, node: NodeId) -> bool:
+        """Whether a rebuilt neighbour goes on with somebody who has attached."""
+        parent = self.parent[node]
+        known = True
+        if parent is not None and parent in self.machines:
+            neighbour = self.machines[parent].neighbours.below.get(node)
+            known = neighbour is not None
+            if neighbour is not None and neighbour.is_away:
+                return False  # it comes back later
+        if not known and node in self.leaves and self.leaves[node].is_leaving:
+            self.left(self.leaves[node])
+        elif not known:
+            self.begin_anew(node)
+        elif node in self.leaves:
+            self.leaves[node].is_connected = True
+        return known
+
     def _resume(self, node: NodeId, to: NodeId) -> None:
         """A neighbour of the region asks again, and sends again what was not taken."""
         if node in self.leaves:
@@ -608,7 +793,7 @@ class World:
 
     def _send_since(self, sender: NodeId, to: NodeId) -> None:
         """Send whatever the other end has not taken."""
-        if self.is_dead(to):
+        if not self.is_connected(sender, to):
             return
         if to in self.leaves:
             taken = self.leaves[to].taken
@@ -622,8 +807,8 @@ class World:
             machine = self.machines[sender]
             other = machine.neighbours.named(to)
             assert other is not None
-            other.told = (-1, -1, -1, -1)
-            step, messages = since(other, taken, machine.steps.number)
+            machine.connected(other)
+            step, messages = machine.steps.number, machine.sent_since(other, taken)
         if step > taken:
             self.transmit(sender, to, step, messages)
         if to in self.leaves:
@@ -635,14 +820,18 @@ class World:
         """How many failures are not over: hosts that are down, and brokers just taken up."""
         # Not all around have heard of those yet. Who fails before they have counts for both: for
         # itself, and for the failure of which it alone had been told everything.
-        waiting = {sender for sender, _, _ in self.fresh}
+        waiting = {fresh[0] for fresh, (_, is_failure) in self.fresh.items() if is_failure}
         return len(self.dead_with_brokers()) + len(waiting)
 
     def dead_with_brokers(self) -> set[NodeId]:
         return {self.host[b] for b in self.machines if self.is_dead(b)}
 
-    def run(self, todo: list[tuple[Any, ...]], crashes: int, deaths: int = 0) -> None:
+    def run(
+        self, todo: list[tuple[Any, ...]], crashes: int, deaths: int = 0, cuts: int = 0
+    ) -> None:
         """Let everything happen, in random order."""
+        is_calm = self.random.random() < 0.7  # while somebody is about to join
+        rate = self.random.choice((0.04, 0.02, 0.01))  # of crashes
         for _ in range(60_000):
             self.time += 1
             actions: list[tuple[str, Any]] = []
@@ -654,31 +843,56 @@ class World:
                 and not self.has_stopped_listening(pair[1], pair[0])
             ]
             noticing = self.noticeable() if self.dead_with_brokers() else []
-            living = sorted({self.host[b] for b in self.machines if not self.is_dead(b)})
+            living = sorted(
+                {
+                    self.host[b]
+                    for b, m in self.machines.items()
+                    if not self.is_dead(b) and m.has_joined
+                }
+            )
             if arriving:
                 actions += [("receive", arriving)] * 6
             if noticing:
                 actions += [("notice", noticing)] * 3
-            if todo:
-                actions += [("do", None)] * 2
+            if todo and self.is_possible(todo[0]):
+                actions += [("do", None)] * 4
+            joining = self.joining()
+            if joining:
+                actions += [("join", joining)]
+            absent = self.absent()
+            if absent:
+                actions += [("go away", absent)]
+            returning = self.returning()
             flushing = [
                 b
                 for b in self.machines
-                if not self.is_dead(b) and self.machines[b].publications._lazy
+                if not self.is_dead(b) and self.machines[b].is_progress_waiting
             ]
             if flushing:
                 actions += [("flush", flushing)]
             lost = self.to_be_given_up()
             if lost:
                 actions += [("give up", lost)]
+            if returning and (not actions or self.random.random() < 0.2):
+                actions += [("come back", returning)]
             alive = [leaf for leaf in self.leaves if not self.is_dead(leaf)]
             if deaths and alive and self.random.random() < 0.02:
                 deaths -= 1
                 self.die(self.random.choice(alive))
                 self.rebuild_what_is_ready()
                 continue
+            if cuts and self.random.random() < 0.03:
+                connected = [leaf for leaf in self.leaves.values() if self.may_be_cut(leaf)]
+                if connected:
+                    cuts -= 1
+                    self.cut(self.random.choice(connected))
+                    continue
+            if cuts and returning and self.random.random() < 0.005:
+                self.give_up_absent(self.random.choice(returning))
+                continue
             may_crash = crashes and self.vulnerable() < self.delta and len(living) > 1
-            if may_crash and (not actions or self.random.random() < 0.04):
+            may_crash = may_crash and not (is_calm and joining)
+            if may_crash and (not actions or self.random.random() < rate):
                 actions = [("crash", living)]
             if not actions:
                 return
@@ -692,6 +906,12 @@ class World:
                 self.crash(self.random.choice(among))
             elif what == "give up":
                 self.give_up(self.random.choice(among))
+            elif what == "join":
+                self.join(self.random.choice(among))
+            elif what == "go away":
+                self.go_away(self.random.choice(among))
+            elif what == "come back":
+                self.come_back(self.random.choice(among))
             elif what == "flush":
                 machine = self.machines[self.random.choice(sorted(among))]
                 self.tell(machine, machine.tell_all())
@@ -699,11 +919,23 @@ class World:
                 self.do(todo.pop(0))
         raise AssertionError("no end")
 
+    def may_be_cut(self, leaf: Leaf) -> bool:
+        is_there = leaf.is_connected and not self.is_dead(leaf.node)
+        return is_there and leaf.has_joined and not leaf.is_leaving
+
+    def is_possible(self, what: tuple[Any, ...]) -> bool:
+        leaf = self.leaves[what[1]]
+        return leaf.has_joined or self.is_dead(leaf.node)
+
     def do(self, what: tuple[Any, ...]) -> None:
         leaf = self.leaves[what[1]]
-        if self.is_dead(leaf.node):
+        if self.is_dead(leaf.node) or leaf.is_leaving:
             return
         match what[0]:
+            case "leave":
+                is_idle = not (leaf.waiting or leaf.sent.kept or leaf.received.kept)
+                if leaf.is_connected and is_idle:
+                    leaf.leave()
             case "subscribe":
                 leaf.subscribe(what[2])
             case "unsubscribe":
@@ -805,16 +1037,6 @@ def disagreements(streams: Mapping[NodeId, Sequence[Key]]) -> list[str]:
         if first != second:
             found.append(f"{one} and {other} disagree: {first} {second}")
     return found
-
-
-def since(neighbour: Neighbour, step: int, upto: int) -> tuple[int, list[Message]]:
-    """What was sent to a neighbour after a step."""
-    items: list[tuple[int, int, Message]] = [
-        (each.number, 0, each.publication) for each in kept(neighbour) if each.step > step
-    ]
-    items += [(c.position, 1, c.message) for c in neighbour.controls if c.step > step]
-    items.sort(key=lambda item: item[:2])
-    return upto, [message for _, _, message in items]
 
 
 def snapshot(machine: Machine) -> dict[str, Any]:
@@ -937,7 +1159,13 @@ def _compare_state(
 
 
 def random_world(
-    seed: int, *, delta: int, crashes: int, ordering: str = "pairwise", deaths: int = 0
+    seed: int,
+    *,
+    delta: int,
+    crashes: int,
+    ordering: str = "pairwise",
+    deaths: int = 0,
+    cuts: int = 0,
 ) -> World:
     """A random overlay, and what becomes of it."""
     world = World(
@@ -956,7 +1184,7 @@ def random_world(
             low = rng.randrange(8)
             todo.append(("subscribe", leaf, f"x BETWEEN {low} AND {low + rng.randrange(8)}"))
     rng.shuffle(todo)
-    for _ in range(rng.randint(4, 30)):
+    for _ in range(rng.randint(10, 60)):
         leaf = rng.choice(leaves)
         mood = rng.random()
         if mood < 0.7:
@@ -967,32 +1195,35 @@ def random_world(
             todo.append(("subscribe", leaf, f"x BETWEEN {low} AND {low + rng.randrange(8)}"))
         elif mood < 0.92:
             todo.append(("unsubscribe", leaf))
-        elif mood < 0.97:
+        elif mood < 0.95:
+            todo.append(("leave", leaf))
+        elif mood < 0.98:
             todo.append(("advertise", leaf, rng.choice(("x >= 0", "x < 5", "x >= 3"))))
         else:
             todo.append(("unadvertise", leaf))
     try:
-        world.run(todo, crashes, deaths)
+        world.run(todo, crashes, deaths, cuts)
     except StopIteration:
         world.stats["nobody left"] += 1
     return world
 
 
 def main() -> None:
-    """Run many: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING [CLIENTS]]`."""
+    """Run: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING [DEATHS [CUTS]]]`."""
     import sys
     import traceback
 
     low, high, delta, crashes = map(int, sys.argv[1:5])
     ordering = sys.argv[5] if len(sys.argv) > 5 else "pairwise"
     deaths = int(sys.argv[6]) if len(sys.argv) > 6 else 0
+    cuts = int(sys.argv[7]) if len(sys.argv) > 7 else 0
     stats: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     shown = 0
     for seed in range(low, high):
         try:
             world = random_world(
-                seed, delta=delta, crashes=crashes, ordering=ordering, deaths=deaths
+                seed, delta=delta, crashes=crashes, ordering=ordering, deaths=deaths, cuts=cuts
             )
         except (AssertionError, TooManyFailedError, KeyError, Exception) as error:
             kinds[f"{type(error).__name__} {str(error)[:60]}"] += 1

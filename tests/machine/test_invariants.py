@@ -8,8 +8,9 @@ from broker.codec import encode_content
 from broker.limits import Limits
 from broker.machine.invariants import check_invariants
 from broker.machine.machine import Batch, Machine, Settings
-from broker.messages import Advertise, Leave, NodeKind, Publish, Subscribe
+from broker.messages import Advertise, Leave, Publish, Subscribe
 from broker.outbox import Outbox
+from faulttol.steplog import Standing
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 ALICE, NYSE, PARENT = NodeId("alice"), NodeId("nyse"), NodeId("b0")
@@ -19,8 +20,8 @@ ALICE, NYSE, PARENT = NodeId("alice"), NodeId("nyse"), NodeId("b0")
 def machine() -> Machine:
     """A broker between its parent, a publisher and a subscriber, with a publication under way."""
     machine = Machine(NodeId("b1"), PARENT, settings=Settings(), limits=Limits(), outbox=Outbox())
-    publisher = machine.add_below(NYSE, NodeKind.CLIENT, 1)
-    subscriber = machine.add_below(ALICE, NodeKind.CLIENT, 1)
+    publisher = machine.add_below(NYSE, Standing(incarnation=1, has_joined=True))
+    subscriber = machine.add_below(ALICE, Standing(incarnation=1, has_joined=True))
     advertise = Advertise(
         operation=OperationId("nyse#1"),
         advertisement=AdvertisementId("nyse/1"),

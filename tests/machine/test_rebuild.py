@@ -1,6 +1,6 @@
 """Every broker that is rebuilt is the one that was lost, and each rule that makes it so is needed.
 
-Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING]`.
+Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES [ORDERING [DEATHS [CUTS]]]`.
 """
 
 from typing import Any, Final
@@ -39,10 +39,8 @@ ORDERINGS: Final = (
 )
 
 
-def troubles_of(
-    seed: int, *, delta: int, crashes: int, ordering: str = "pairwise", deaths: int = 0
-) -> list[str]:
-    world = random_world(seed, delta=delta, crashes=crashes, ordering=ordering, deaths=deaths)
+def troubles_of(seed: int, **settings: Any) -> list[str]:
+    world = random_world(seed, **settings)
     return [] if world.stats["nobody left"] else world.troubles()
 
 
@@ -70,10 +68,16 @@ def test_clients_that_fail_are_forgotten_with_what_they_asked_for() -> None:
 
 def test_a_host_that_fails_before_others_heard_what_it_stands_for_counts_for_two() -> None:
     world = World(901, delta=2)
-    world.fresh[NodeId("b1"), NodeId("b0"), 4] = 2
+    world.join(NodeId("b1"))
+    world.fresh[NodeId("b1"), NodeId("b0"), 4] = (2, True)
     world.crash(NodeId("b1"))
 
     assert world.vulnerable() == 2
+
+
+def test_clients_that_are_away_lose_nothing_while_brokers_fail() -> None:
+    for seed in range(60):
+        assert troubles_of(seed, delta=2, crashes=5, cuts=4) == []
 
 
 # --- the log ------------------------------------------------------------------------------------
