@@ -298,9 +298,9 @@ class World:
         self.told: dict[tuple[NodeId, NodeId, NodeId], int] = {}
         self.lines = Lines()
         self.attached: dict[NodeId, dict[frozenset[NodeId], Attachment]] = defaultdict(dict)
-        self.fresh: dict[tuple[NodeId, NodeId, int], tuple[int, bool]] = {}
+        self.fresh: dict[tuple[NodeId, NodeId, int], tuple[int, frozenset[NodeId]]] = {}
         """Steps of which a neighbour on another host has to hear, how far it passes that on, and
-        whether a failure is not over before."""
+        which brokers were taken up, whose failure is not over before."""
         self.snapshots: dict[tuple[NodeId, int], Any] = {}
         count = self.random.randint(2, brokers)
         names = [NodeId(f"b{n}") for n in range(count)]
@@ -437,7 +437,7 @@ class World:
             for other in touched:
                 if other.node in self.machines and self.host[other.node] != self.host[machine.node]:
                     key = machine.node, other.node, machine.steps.number
-                    self.fresh[key] = (self.delta, False)
+                    self.fresh[key] = (self.delta, frozenset())
             self.carry_out(machine, touched)
             return
         leaf.is_connected, leaf.is_back = True, False
@@ -558,10 +558,10 @@ class World:
         step, messages, _ = parcel
         host = self.host[to]
         heard = [f for f in self.fresh if f[:2] == (sender, to) and f[2] <= step]
-        ttl, is_failure = 0, False
+        ttl, origin = 0, frozenset[NodeId]()
         for waiting in heard:
-            reach, counts = self.fresh.pop(waiting)
-            ttl, is_failure = max(ttl, reach), is_failure or counts
+            reach, taken_up = self.fresh.pop(waiting)
+            ttl, origin = max(ttl, reach), origin | taken_up
         if to in self.leaves:
             leaf = self.leaves[to]
             if step > leaf.taken:
@@ -577,7 +577,7 @@ class World:
             self.carry_out(machine, machine.take(neighbour, Batch(step, messages), 0.0))
         if ttl > 1:
             for broker in sorted(b for b in self.machines if self.host[b] == host):
-                self.announce(broker, ttl - 1, is_failure)
+                self.announce(broker, ttl - 1, origin)
 
     def learn(self, host: NodeId, logs: Mapping[NodeId, LogPart]) -> None:
         """Take note of what is told of step logs."""
@@ -585,7 +585,7 @@ class World:
             if self.host[broker] != host:
                 self.library[host].setdefault(broker, StepLog()).learn(part)
 
-    def announce(self, broker: NodeId, ttl: int, is_failure: bool = True) -> None:
+    def announce(self, broker: NodeId, ttl: int, origin: frozenset[NodeId]) -> None:
         """Let hosts around hear up to where the logs are that this one knows."""
         machine = self.machines[broker]
         machine.steps.begin(Taken.REPLAY)
@@ -593,7 +593,7 @@ class World:
             machine.steps.touch(neighbour)
             if self.host[neighbour.node] != self.host[broker] and neighbour.node in self.machines:
                 key = broker, neighbour.node, machine.steps.number
-                self.fresh[key] = (ttl, is_failure)
+                self.fresh[key] = (ttl, origin)
         self.carry_out(machine, machine.end_step())
 
     # --- failures ---------------------------------------------------------------------------
@@ -712,6 +712,8 @@ class World:
             if lost is not None and known == machine.steps.number:
                 self.stats["compared"] += 1
                 self.differences += compare(lost, snapshot(machine), dead, stable)
+        # With who fails before all around have heard of it, what it had taken up fails once more.
+        origin = frozenset(region).union(*(t[1] for f, t in self.fresh.items() if f[0] in region))
         self.fresh = {f: t for f, t in self.fresh.items() if f[0] not in region}
         for node, machine in new.items():
             self.machines[node] = machine
@@ -734,7 +736,7 @@ class World:
             for neighbour in touched:
                 if neighbour.node in self.machines and self.host[neighbour.node] != host:
                     key = machine.node, neighbour.node, machine.steps.number
-                    self.fresh[key] = (self.delta, True)
+                    self.fresh[key] = (self.delta, origin)
             self.snapshots[machine.node, machine.steps.number] = snapshot(machine)
             check_invariants(machine)
         for node in (*boundary, *new):
@@ -749,7 +751,7 @@ class World:
         for machine in list(new.values()):
             self.tell(machine, machine.tell_all())
         for broker in sorted(b for b in self.machines if self.host[b] == host and b not in new):
-            self.announce(broker, self.delta)
+            self.announce(broker, self.delta, origin)
 
     def inherit_logs(self, host: NodeId, boundary: Sequence[NodeId]) -> None:
         """A host that has taken a region up knows what the rebuilt brokers knew of others' logs."""
@@ -820,7 +822,7 @@ class World:
         """How many failures are not over: hosts that are down, and brokers just taken up."""
         # Not all around have heard of those yet. Who fails before they have counts for both: for
         # itself, and for the failure of which it alone had been told everything.
-        waiting = {fresh[0] for fresh, (_, is_failure) in self.fresh.items() if is_failure}
+        waiting = frozenset[NodeId]().union(*(origin for _, origin in self.fresh.values()))
         return len(self.dead_with_brokers()) + len(waiting)
 
     def dead_with_brokers(self) -> set[NodeId]:

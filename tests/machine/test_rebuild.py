@@ -69,7 +69,7 @@ def test_clients_that_fail_are_forgotten_with_what_they_asked_for() -> None:
 def test_a_host_that_fails_before_others_heard_what_it_stands_for_counts_for_two() -> None:
     world = World(901, delta=2)
     world.join(NodeId("b1"))
-    world.fresh[NodeId("b1"), NodeId("b0"), 4] = (2, True)
+    world.fresh[NodeId("b1"), NodeId("b0"), 4] = (2, frozenset({NodeId("b1")}))
     world.crash(NodeId("b1"))
 
     assert world.vulnerable() == 2
