@@ -9,6 +9,7 @@ import attrs
 
 from broker.inputs import LinkId
 from broker.messages import GoodbyeCode, Message, RefusalCode
+from broker.vocabulary import Seating
 from faulttol.neighbourhood import TopologyLink
 from routing.ids import NodeId, OperationId, SubscriptionId
 from routing.values import Content
@@ -76,6 +77,13 @@ class RememberLinks:
     """Keep these on disk, in place of what was kept before: where to find others after a crash."""
 
     links: tuple[TopologyLink, ...]
+
+
+@attrs.frozen
+class RememberSeats:
+    """The same of who plays what."""
+
+    seating: Seating
 
 
 @attrs.frozen
@@ -174,6 +182,7 @@ Effect = (
     | RecordHistory
     | WriteLog
     | RememberLinks
+    | RememberSeats
     | BecomeReady
     | Stop
     | Deliver

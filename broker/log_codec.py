@@ -110,10 +110,11 @@ class _Publisher:
 
 @attrs.define(eq=False)
 class _Log:
-    """What was told of one."""
+    """What was told of one: in another term it is another log."""
 
     number: int
     node: NodeId
+    term: int
     base: int = 0
     last: int = 0
     sources: dict[NodeId, _Source] = attrs.field(factory=dict)
@@ -127,7 +128,7 @@ class _Told:
 
     def __init__(self) -> None:
         """Begin with nothing."""
-        self.logs: dict[NodeId, _Log] = {}
+        self.logs: dict[tuple[NodeId, int], _Log] = {}
         self.logs_by_number: list[_Log] = []
         self.forget()
 
@@ -147,9 +148,9 @@ class _Told:
         self.names.append(name)
         self.number_of[name] = len(self.names)
 
-    def add_log(self, node: NodeId) -> _Log:
-        """Something is told of this broker for the first time."""
-        log = self.logs[node] = _Log(len(self.logs) + 1, node)
+    def add_log(self, node: NodeId, term: int) -> _Log:
+        """Something is told of this broker, in this term, for the first time."""
+        log = self.logs[node, term] = _Log(len(self.logs) + 1, node, term)
         self.logs_by_number.append(log)
         return log
 
@@ -199,7 +200,7 @@ class LogWriter:
             told.forget()
             out += _ANEW
         for node, part in parts.items():
-            log = told.logs.get(node)
+            log = told.logs.get((node, part.term))
             header = len(part.entries) << _HEADER_BITS
             if part.base != (log.base if log is not None else 0):
                 header |= _HAS_BASE
@@ -216,8 +217,9 @@ class LogWriter:
             if header & _IS_OTHER:
                 _put(out, log.number if log is not None else 0)
             if log is None:
-                log = told.add_log(node)
+                log = told.add_log(node, part.term)
                 self.put_name(node)
+                self.put(part.term)
             self._put_part(log, part, header)
         return bytes(out)
 
@@ -493,11 +495,12 @@ class LogReader:
             log = told.logs_by_number[number - 1]
         else:
             node = self.node()
-            if node in told.logs:
+            term = self.number()
+            if (node, term) in told.logs:
                 raise RemoteProtocolError(f"logs: {node} is told of under two numbers")
             if len(told.logs) == LOGS_MAX:
                 raise RemoteProtocolError(f"logs of more than {LOGS_MAX} brokers")
-            log = told.add_log(node)
+            log = told.add_log(node, term)
         if header & _HAS_BASE:
             log.base = self._sum(log.base, self.number())
         first = max(log.last, log.base)
@@ -507,7 +510,7 @@ class LogReader:
             raise RemoteProtocolError(f"logs: {count} entries, which cannot be there")
         entries = self._entries(log, count)
         log.last = self._sum(first, count)
-        return log.node, LogPart(log.base, first, entries, neighbours, is_whole)
+        return log.node, LogPart(log.base, first, entries, neighbours, is_whole, log.term)
 
     def _neighbours(self) -> tuple[dict[NodeId, Standing | None], bool]:
         count = self.number()

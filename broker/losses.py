@@ -4,7 +4,7 @@ Up to δ failures there are none but for clients that stay away, or read nothing
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from broker.messages import Publish
@@ -25,6 +25,10 @@ class Losses:
     def give_up(self, arrivals: Iterable[Arrival], subscriber: NodeId | None, reason: str) -> None:
         """Send these to a subscriber no more, or, without one, to anybody beyond this broker."""
         lost = [a.publication for a in arrivals if isinstance(a.publication, Publish)]
+        self.give_up_on(lost, subscriber, reason)
+
+    def give_up_on(self, lost: Sequence[Publish], subscriber: NodeId | None, reason: str) -> None:
+        """The same of publications."""
         for publication in lost:
             self._outbox.record(
                 "skipped",

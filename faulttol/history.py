@@ -135,6 +135,7 @@ _PUBLICATION = (
     _integer("seq"),  # 1, 2, 3 ... per publisher and incarnation
 )
 _MEMBERSHIP = (_text("about"), _texts("members"), _number("millis"))
+_SEAT = (_text("broker"), _text("host"), _integer("term"), _integer("step"))
 _PROCESS = (_text("about"),)
 
 KINDS: Final[Mapping[str, tuple[Field, ...]]] = MappingProxyType(
@@ -172,6 +173,9 @@ KINDS: Final[Mapping[str, tuple[Field, ...]]] = MappingProxyType(
         "reformed": _MEMBERSHIP,
         "recovering": _MEMBERSHIP,
         "operational": _MEMBERSHIP,
+        # By the host that plays a broker from then on, or no more: `step` is the last one of that.
+        "taken_up": _SEAT,
+        "given_up": _SEAT,
         # By the launcher, `about` the process of a node.
         "crashed": _PROCESS,
         "frozen": _PROCESS,

@@ -146,6 +146,9 @@ class LogPart:
     Of the parent, how much of it had been taken."""
     is_whole: bool = False
     """Whether these are all: whoever is not among them is no neighbour."""
+    term: int = 0
+    """In which the broker takes these steps, or took them over: what is known of an earlier term
+    may have steps that left no trace, and have not happened."""
 
 
 GONE_REMEMBERED: Final = 1024
@@ -187,9 +190,11 @@ class StepLog:
     of each.
     """
 
-    def __init__(self, base: int = 0) -> None:
+    def __init__(self, base: int = 0, term: int = 0) -> None:
         """Begin knowing nothing."""
         self.base = base
+        self.term = term
+        """The latest term of the broker in which anything of this was told."""
         self.entries: list[Entry] = []
         self._known: dict[NodeId, _Known] = {}
         self._gone: dict[NodeId, None] = {}
@@ -229,7 +234,8 @@ class StepLog:
     def since(self, step: int) -> LogPart:
         """What somebody lacks who knows everything up to `step`."""
         if step >= self.base:  # the usual case; who stands at the base is not news
-            return LogPart(self.base, step, tuple(self.entries[step - self.base :]), {})
+            entries = tuple(self.entries[step - self.base :])
+            return LogPart(self.base, step, entries, {}, term=self.term)
         is_whole = step < self._gone_unknown
         return LogPart(
             self.base,
@@ -241,10 +247,18 @@ class StepLog:
                 if (known.standing is not None if is_whole else known.step > step)
             },
             is_whole,
+            self.term,
         )
 
     def learn(self, part: LogPart) -> None:
-        """Take in a part of it, which may be known already, in whole or in part."""
+        """Take in a part of it, which may be known already, in whole or in part.
+
+        What is told of a later term replaces all that is known: it begins where that term does.
+        """
+        if part.term < self.term:
+            return
+        if part.term > self.term:
+            self._begin_anew(part.term)
         if part.first > self.last:
             # Everything up to there is stable, or whoever tells would not have forgotten it.
             assert part.first == part.base, f"steps {self.last + 1} to {part.first} are missing"
@@ -255,6 +269,11 @@ class StepLog:
         self.forget(part.base)
         if self.base == part.base:
             self._learn_neighbours(part)
+
+    def _begin_anew(self, term: int) -> None:
+        self.term = term
+        self.base, self.entries = 0, []
+        self._known, self._gone, self._gone_unknown = {}, {}, 0
 
     def _learn_neighbours(self, part: LogPart) -> None:
         if part.is_whole:
@@ -326,7 +345,7 @@ class StepLog:
 
     def copy(self) -> "StepLog":
         """Return the same, to be changed apart."""
-        log = StepLog(self.base)
+        log = StepLog(self.base, self.term)
         log.entries = list(self.entries)
         log._known = {node: known.copy() for node, known in self._known.items()}
         log._gone = dict(self._gone)
@@ -337,7 +356,7 @@ class StepLog:
 def longest(logs: Iterable[StepLog]) -> StepLog:
     """Return the log that tells most of a broker, of those that several nodes know."""
     known = list(logs)
-    best = max(known, key=lambda log: log.last).copy()
+    best = max(known, key=lambda log: (log.term, log.last)).copy()
     # The base of another one may be later: what is forgotten somewhere is stable everywhere.
     best.forget(max(log.base for log in known))
     return best

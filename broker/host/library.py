@@ -8,7 +8,7 @@ What was told on a connection is not told again there, so nobody may forget it w
 lasts. Then a log is forgotten whose broker is too far away.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -20,13 +20,13 @@ from broker.vocabulary import Life
 from faulttol.steplog import LogPart, StepLog
 from routing.ids import NodeId
 
-_Extent = tuple[int, int]
-"""The last step of a log that is known, and its base."""
+_Extent = tuple[int, int, int]
+"""The term of a log, the last step of it that is known, and its base."""
 
 _PARTS_MAX: Final = 64
 """Parts of one log, up to the same step, that are kept for others who lack the same."""
 
-_NOTHING: Final[_Extent] = (0, 0)
+_NOTHING: Final[_Extent] = (0, 0, 0)
 
 
 @attrs.frozen(eq=False)
@@ -57,13 +57,14 @@ class Library:
         *,
         delta: int,
         seats: Seats,
-        own: Callable[[NodeId], StepLog | None],
+        own: Mapping[NodeId, StepLog],
     ) -> None:
-        """Begin with none; `own` gives the log of a broker that is played here."""
+        """Begin with none; `own` has the logs of the brokers that are played here."""
         self.version = 0
         """Goes up whenever more is known of a log."""
         self._host = host
-        self._delta = delta
+        self.delta = delta
+        """Of the overlay: what a host that joins goes by changes when it is let in."""
         self._seats = seats
         self._own = own
         self._logs: dict[NodeId, StepLog] = {}
@@ -86,9 +87,10 @@ class Library:
             log = self._logs.get(broker)
             if log is None:
                 log = self._logs[broker] = StepLog()
-            if part.first > log.last and part.first != part.base:
+            known = log.last if log.term == part.term else 0
+            if part.term >= log.term and part.first > known and part.first != part.base:
                 raise RemoteProtocolError(
-                    f"steps of {broker} after {part.first} were told, of which {log.last} are known"
+                    f"steps of {broker} after {part.first} were told, of which {known} are known"
                 )
             if link is not None:
                 self._tellers.setdefault(broker, set()).add(link)
@@ -103,16 +105,22 @@ class Library:
         """Take note of whole logs, such as those of an attachment."""
         self.learn({broker: log.since(0) for broker, log in logs.items()})
 
+    def keep(self, broker: NodeId, log: StepLog) -> None:
+        """A broker was played here until now."""
+        known = self._logs.get(broker)
+        if known is None or known.term <= log.term:
+            self._logs[broker] = log.copy()
+
     def log_of(self, broker: NodeId) -> StepLog:
         """What is known of the steps of a broker, whoever plays it; not to be changed."""
-        log = self._own(broker)
+        log = self._own.get(broker)
         if log is None:
             log = self._logs.get(broker)
         return StepLog() if log is None else log
 
-    def known(self, brokers: Iterable[NodeId]) -> dict[NodeId, StepLog]:
-        """Copies of what is known of these."""
-        return {broker: self.log_of(broker).copy() for broker in brokers}
+    def known(self) -> dict[NodeId, StepLog]:
+        """Copies of all that is known: a region may turn out to be larger than it seems."""
+        return {broker: self.log_of(broker).copy() for broker in {**self._logs, **self._own}}
 
     # --- what is forgotten ----------------------------------------------------------------------
 
@@ -127,7 +135,7 @@ class Library:
         Those that are to be kept belong to regions that are being taken up.
         """
         for broker in [b for b in self._logs if b not in keep and not self._tellers.get(b)]:
-            if not self._is_within(broker, self._delta):
+            if not self._is_within(broker, self.delta):
                 for pieces in (self._logs, self._news, self._tellers, self._told):
                     pieces.pop(broker, None)
 
@@ -139,12 +147,11 @@ class Library:
 
     def near(self) -> _Near:
         """The brokers of whose logs others are told; the same object until a seat changes."""
-        version = self._seats.tree_version
-        if self._near.tree_version != version:
-            near = [b for b in self._seats.brokers() if self._is_within(b, self._delta - 1)]
-            own = tuple(broker for broker in near if self._is_within(broker, 0))
-            others = tuple(broker for broker in near if not self._is_within(broker, 0))
-            self._near = _Near(version, own, others)
+        version, own = self._seats.tree_version, tuple(self._own)
+        if self._near.tree_version != version or self._near.own != own:
+            near = [b for b in self._seats.brokers() if self._is_within(b, self.delta - 1)]
+            others = tuple(broker for broker in near if broker not in self._own)
+            self._near = _Near(version, own if self.delta else (), others)
         return self._near
 
     def _is_within(self, broker: NodeId, hops: int) -> bool:
@@ -211,9 +218,10 @@ class Telling:
             log = self._library.log_of(broker)
             told, extent = self._told.get(broker, _NOTHING), _extent(log)
             if told != extent:
-                parts[broker] = self._library.part_of(broker, log, told[0])
+                since = told[1] if told[0] == extent[0] else 0
+                parts[broker] = self._library.part_of(broker, log, since)
                 self._told[broker] = extent
 
 
 def _extent(log: StepLog) -> _Extent:
-    return log.last, log.base
+    return log.term, log.last, log.base

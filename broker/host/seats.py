@@ -224,20 +224,21 @@ class Seats:
     def around(self, broker: NodeId, reach: int) -> Seating:
         """What a client of a broker has to know to find who takes that up.
 
-        Brokers within `reach` hops of it, their hosts, and spares. A host that stands by for one of
-        these and plays something further away is none.
+        Brokers within `reach` hops of it, their hosts with all that these play, and spares. A host
+        that stands by for one of these and plays something further away is none.
         """
         if (broker, reach) not in self._around:
             self._around[broker, reach] = self._seating(self._pieces_around(broker, reach))
         return self._around[broker, reach]
 
     def _pieces_around(self, broker: NodeId, reach: int) -> Iterator[_Piece]:
-        near = _distances(broker, self._neighbours, reach)
+        near = [n for n in _distances(broker, self._neighbours, reach) if n in self._seats]
         hosts = {host for host, life in self._lives().items() if not self.played_by(life)}
-        for seat in (self._seats[name] for name in near if name in self._seats):
-            yield _Kind.SEAT, seat.broker
-            hosts.add(seat.host)
-            hosts.add(NodeId(seat.taker))
+        for seat in (self._seats[name] for name in near):
+            hosts |= {seat.host, NodeId(seat.taker)}
+        lives = [self.life_of(host) for host in hosts]
+        played = [name for life in lives if life is not None for name in self.played_by(life)]
+        yield from ((_Kind.SEAT, name) for name in dict.fromkeys([*near, *played]))
         about = ((kind, host) for host in hosts for kind in _Kind if kind is not _Kind.SEAT)
         yield from (piece for piece in about if piece in self._news)
 

@@ -5,7 +5,7 @@ the judge of a run want to know of one, they ask at its *door*, of which there a
 host's, which plays brokers, and a client's. `broker/sim/adapters.py` has those of today's cores.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -185,6 +185,10 @@ class Cores(Protocol):
         self, name: NodeId, incarnation: int, *, brokers: Sequence[NodeId], limits: Limits
     ) -> tuple[Any, ClientDoor]:
         """Make a client; returns it and its door."""
+
+    def attend(self, residents: Callable[[], Collection[Resident]]) -> None:  # noqa: ARG002
+        """Be told of everybody who lives, or lived, in the world of these cores."""
+        return
 
     def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
         """Who has failed, or is taken for failed, and is not got over: each counts as one of δ."""

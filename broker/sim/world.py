@@ -28,6 +28,7 @@ from broker.effects import (
     OpenLink,
     RecordHistory,
     RememberLinks,
+    RememberSeats,
     ReportConfirmed,
     ReportSkipped,
     SendMessage,
@@ -123,6 +124,7 @@ class World:
         self.now = 0.0
         self.limits = limits
         self.cores = cores or TodaysCores()
+        self.cores.attend(self.residents)
         self.nodes: dict[NodeId, Node] = {}
         """By name; of two of the same name, the one that was there first."""
         self.twins: dict[NodeId, Node] = {}
@@ -613,6 +615,8 @@ class World:
                         outcome(refusal)
                 case RememberLinks(links):
                     node.disk.versions.append((node.door.incarnation, links))
+                case RememberSeats(seating):
+                    node.disk.versions.append((node.door.incarnation, seating))
                 case BecomeReady():
                     node.is_ready = True
                     actions, node.on_ready = node.on_ready, []

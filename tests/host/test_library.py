@@ -48,7 +48,7 @@ class Host:
         self.name = NodeId(name)
         self.seats = seats
         self.own: dict[NodeId, StepLog] = {}
-        self.library = Library(self.name, delta=delta, seats=seats, own=self.own.get)
+        self.library = Library(self.name, delta=delta, seats=seats, own=self.own)
         self.tellings: dict[NodeId, tuple[LinkId, Telling]] = {}
 
     def step(self, broker: NodeId, source: str = "c") -> None:

@@ -1,0 +1,163 @@
+"""Whether other hosts live: what this host has seen itself, and nothing that others say.
+
+A host whose connection has ended, or that is silent, is visited: dialled anew, and asked. A refusal
+proves that this life of it is over, and so does a later life that answers. Nothing else proves
+anything: who is silent may be stopped, or cut off, and so may this host.
+
+A doubt is this host's own and can be taken back; what follows from it is decided in `takeover.py`.
+"""
+
+import enum
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from broker.host.identity import Identity
+from broker.vocabulary import Life
+from routing.ids import NodeId
+
+
+class Sign(enum.Enum):
+    """What may happen with a host."""
+
+    HEARD = "it said something"
+    LOST = "its connection has ended"
+    SILENT = "it said nothing for too long"
+    REFUSED = "it does not listen any more"
+    REPLACED = "a later life of it is there"
+    UNANSWERED = "a visit led nowhere"
+
+
+class Standing(enum.Enum):
+    """What this host thinks of another one."""
+
+    TRUSTED = "trusted"
+    VISITED = "visited"
+    SILENT = "silent"
+    PROVEN = "proven dead"
+
+
+TABLE: dict[Standing, dict[Sign, Standing]] = {
+    Standing.TRUSTED: {
+        Sign.HEARD: Standing.TRUSTED,
+        Sign.LOST: Standing.VISITED,
+        Sign.SILENT: Standing.VISITED,
+        Sign.REFUSED: Standing.PROVEN,
+        Sign.REPLACED: Standing.PROVEN,
+        Sign.UNANSWERED: Standing.VISITED,
+    },
+    Standing.VISITED: {
+        Sign.HEARD: Standing.TRUSTED,
+        Sign.LOST: Standing.VISITED,
+        Sign.SILENT: Standing.VISITED,
+        Sign.REFUSED: Standing.PROVEN,
+        Sign.REPLACED: Standing.PROVEN,
+        Sign.UNANSWERED: Standing.SILENT,
+    },
+    Standing.SILENT: {
+        Sign.HEARD: Standing.TRUSTED,
+        Sign.LOST: Standing.SILENT,
+        Sign.SILENT: Standing.SILENT,
+        Sign.REFUSED: Standing.PROVEN,
+        Sign.REPLACED: Standing.PROVEN,
+        Sign.UNANSWERED: Standing.SILENT,
+    },
+    # A life that is over does not begin again.
+    Standing.PROVEN: dict.fromkeys(Sign, Standing.PROVEN),
+}
+
+
+@attrs.define
+class _Known:
+    """One life of a host, as it is seen from here."""
+
+    standing: Standing = Standing.TRUSTED
+    heard_at: float = 0.0
+    visited_at: float = 0.0
+
+
+class Doubts:
+    """What this host thinks of all others that it has had to do with."""
+
+    def __init__(self, me: Identity, visit: Callable[[Life], None]) -> None:
+        """Trust everybody; whoever is doubted is visited by `visit`."""
+        self._me = me
+        self._visit = visit
+        self._known: dict[Life, _Known] = {}
+        self.version = 0
+        """Goes up whenever somebody comes to be doubted, or is not any more."""
+
+    def note(self, life: Life, sign: Sign, now: float) -> Standing:
+        """Take note of what has happened with somebody."""
+        known = self._known.setdefault(life, _Known(heard_at=now))
+        before = known.standing
+        known.standing = after = TABLE[before][sign]
+        if sign is Sign.HEARD:
+            known.heard_at = now
+        if after is Standing.VISITED and before is not Standing.VISITED:
+            known.visited_at = now
+            self._visit(life)
+        if (before in _DOUBTED) != (after in _DOUBTED) or before is not after:
+            self.version += 1
+        return after
+
+    def heard(self, life: Life, now: float) -> None:
+        """Somebody has said something: the usual case."""
+        known = self._known.get(life)
+        if known is not None and known.standing is Standing.TRUSTED:
+            known.heard_at = now
+        else:
+            self.note(life, Sign.HEARD, now)
+
+    def standing_of(self, life: Life) -> Standing:
+        """What is thought of somebody."""
+        known = self._known.get(life)
+        return Standing.TRUSTED if known is None else known.standing
+
+    def doubted(self) -> frozenset[Life]:
+        """Who seems to have failed."""
+        return frozenset(life for life, known in self._known.items() if known.standing in _DOUBTED)
+
+    def proven(self) -> frozenset[Life]:
+        """Who has failed."""
+        return frozenset(
+            life for life, known in self._known.items() if known.standing is Standing.PROVEN
+        )
+
+    def silent(self) -> list[Life]:
+        """Who does not answer, and has to be asked again."""
+        return [life for life, known in self._known.items() if known.standing is Standing.SILENT]
+
+    def has_heard(self, life: Life, now: float, *, within_s: float) -> bool:
+        """Whether somebody has been heard of late: first-hand beats hearsay."""
+        known = self._known.get(life)
+        is_trusted = known is not None and known.standing is Standing.TRUSTED
+        return known is not None and is_trusted and now - known.heard_at <= within_s
+
+    def overdue_visits(self, now: float) -> Iterator[Life]:
+        """Who has been visited and does not answer."""
+        for life, known in list(self._known.items()):
+            is_late = now >= known.visited_at + self._me.limits.visit_timeout_s
+            if known.standing is Standing.VISITED and is_late:
+                yield life
+
+    def wake_at(self) -> float | None:
+        """When the next visit is overdue."""
+        visits = [k.visited_at for k in self._known.values() if k.standing is Standing.VISITED]
+        return min(visits) + self._me.limits.visit_timeout_s if visits else None
+
+    def trust_all(self, now: float) -> None:
+        """This host itself has slept: it has no reason to doubt anybody."""
+        for known in self._known.values():
+            known.heard_at = now
+            known.visited_at = now
+
+    def forget_but(self, hosts: dict[NodeId, int]) -> None:
+        """Forget lives before those that are known by now."""
+        for life in [life for life in self._known if hosts.get(life.host, 0) > life.incarnation]:
+            if self._known[life].standing is not Standing.PROVEN:
+                self.version += 1
+            del self._known[life]
+
+
+_DOUBTED = frozenset({Standing.SILENT, Standing.PROVEN})

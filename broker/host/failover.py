@@ -1,0 +1,443 @@
+"""What follows when hosts fail, come back, and give brokers up: looked at whenever knowledge grows.
+
+Nothing here remembers what it has told or asked: whoever is asked by mistake answers with what it
+knows, and then all is looked at again.
+"""
+
+from collections.abc import Iterable
+
+import attrs
+
+from broker.effects import Level
+from broker.host.attaching import attachment_messages
+from broker.host.connections import Connection
+from broker.host.dialling import ToBroker, ToVisit
+from broker.host.doubts import Sign, Standing
+from broker.host.greetings import Greetings
+from broker.host.link_states import LinkState
+from broker.host.parts import Parts
+from broker.host.takeover import Takeover
+from broker.machine.attachments import Attachment, attach
+from broker.machine.joining import reattach
+from broker.machine.machine import Departure, Machine
+from broker.machine.neighbours import Above, Below, Neighbour, is_client
+from broker.machine.rebuild import rebuild
+from broker.messages import GoodbyeCode, NodeKind
+from broker.vocabulary import AttachRequest, Life, Probe, Relocate, Seating
+from faulttol.steplog import Taken
+from routing.ids import NodeId
+
+
+class Failover:
+    """The failures around one host."""
+
+    def __init__(self, parts: Parts, greetings: Greetings) -> None:
+        """Begin with nobody failed."""
+        self._parts = parts
+        self._greetings = greetings
+        self._seen: tuple[int, ...] = ()
+        """The versions of everything at the last review."""
+        self._review_at: float | None = None
+
+    # --- visits -------------------------------------------------------------------------------
+
+    def visit(self, life: Life) -> None:
+        """Ask a host whether it lives."""
+        parts = self._parts
+        place = parts.seats.place_of(life.host)
+        if place is not None and place.incarnation == life.incarnation:
+            parts.dialling.dial(ToVisit(life), place.address, parts.me.now)
+
+    def ask(self, life: Life, lives: frozenset[Life]) -> None:
+        """Ask a host of whom it has heard, over a connection that is there, or a new one."""
+        parts = self._parts
+        for connection in parts.connections.with_state(LinkState.TO_BROKER, LinkState.TO_HOST):
+            if connection.life == life:
+                probe = Probe(lives=tuple(sorted(lives, key=str)))
+                parts.connections.send(connection, probe)
+                return
+        self.visit(life)
+
+    def on_dial_failed(
+        self, purpose: ToBroker | ToVisit, address: str, *, is_refused: bool
+    ) -> None:
+        """Nobody answers there."""
+        parts = self._parts
+        me = parts.me
+        parts.dialling.pause(purpose, address, me.now)
+        match purpose:
+            case ToVisit(life):
+                lives = [life]
+            case ToBroker():
+                lives = [life for life in self._lives() if self._listens_at(life, address)]
+        for life in lives:
+            sign = Sign.REFUSED if is_refused else Sign.UNANSWERED
+            if isinstance(purpose, ToBroker) and not is_refused:
+                sign = Sign.LOST
+            parts.doubts.note(life, sign, me.now)
+
+    def _lives(self) -> list[Life]:
+        seats = self._parts.seats
+        return [life for life in map(seats.life_of, seats.hosts()) if life is not None]
+
+    def _listens_at(self, life: Life, address: str) -> bool:
+        place = self._parts.seats.place_of(life.host)
+        return place is not None and place.address == address
+
+    def on_unanswered(self, connection: Connection, purpose: ToBroker | ToVisit) -> None:
+        """A connection has ended before it was answered."""
+        self.on_dial_failed(purpose, connection.dialled, is_refused=False)
+        self.look_again_at(self._parts.me.now)
+
+    def on_sent_elsewhere(self, connection: Connection) -> None:
+        """Whoever was asked is not the one; what it knows it has told."""
+        parts = self._parts
+        if isinstance(connection.purpose, ToBroker):
+            until = parts.dialling.pause(connection.purpose, connection.dialled, parts.me.now)
+            self.look_again_at(until)
+
+    # --- what is known ------------------------------------------------------------------------
+
+    def on_relocate(self, relocate: Relocate) -> str:
+        """Somebody asks that a broker be played elsewhere; returns why not, if not."""
+        parts = self._parts
+        me = parts.me
+        played = parts.playing.brokers.get(relocate.broker)
+        seat = parts.seats.seat_of(relocate.broker)
+        if played is None or seat is None:
+            return f"{me.name} does not play {relocate.broker}"
+        if not me.settings.delta:
+            return "with a delta of 0 nothing can be rebuilt"
+        if relocate.host == me.name or parts.seats.life_of(relocate.host) is None:
+            return f"no other host {relocate.host} is known"
+        if self.is_vulnerable:
+            return "a failure is not over yet"
+        vacant = attrs.evolve(seat, is_vacant=True, taker=relocate.host)
+        self.learn(Seating(seats=(vacant,)))
+        return ""
+
+    @property
+    def is_vulnerable(self) -> bool:
+        """Whether a failure is not over, so that one more would count in addition."""
+        return bool(len(self._parts.takeovers) or not self._parts.announcements.are_heard)
+
+    def learn(self, seating: Seating) -> None:
+        """Somebody tells who plays what."""
+        parts = self._parts
+        if not parts.seats.learn(seating):
+            return
+        for node in list(parts.playing.brokers):
+            seat = parts.seats.seat_of(node)
+            if seat is not None and (seat.life != parts.me.life or seat.is_vacant):
+                self._give_up(node)
+
+    def _give_up(self, node: NodeId) -> None:
+        """Somebody else plays a broker of this host, or is going to."""
+        parts = self._parts
+        played = parts.playing.brokers[node]
+        reason = f"{node} is played elsewhere"
+        for neighbour in played.machine.neighbours.all():
+            line = parts.connections.line(node, neighbour.node)
+            if line is not None:
+                seating = parts.seats.around(node, parts.me.settings.delta + 1)
+                parts.connections.close(line, GoodbyeCode.ELSEWHERE, reason, seating=seating)
+        # What was told of it goes on from there, until somebody tells of the next term.
+        parts.library.keep(node, played.machine.steps.log)
+        parts.playing.give_up(node)
+        parts.clients.forget_broker(node)
+        step = played.machine.steps.number
+        parts.outbox.record(
+            "given_up", broker=node, host=parts.me.name, term=played.term, step=step
+        )
+        parts.outbox.log(Level.WARNING, "given up", broker=node, term=played.term)
+
+    # --- review -------------------------------------------------------------------------------
+
+    def review(self) -> None:
+        """See what there is to do, if anything has changed, or it is time."""
+        parts = self._parts
+        now = parts.me.now
+        is_due = self._review_at is not None and now >= self._review_at
+        for _ in range(_ROUNDS):
+            seen = (
+                parts.seats.version,
+                parts.doubts.version,
+                parts.playing.version,
+                parts.connections.version,
+            )
+            if seen == self._seen and not is_due:
+                break
+            self._seen, self._review_at, is_due = seen, None, False
+            self._review_once(now)
+
+    def _review_once(self, now: float) -> None:
+        parts = self._parts
+        if parts.me.settings.delta:
+            self._hang_up_on_the_doubted()
+            parts.takeovers.review(now)
+            self._forbid_what_was_sealed()
+            for region in parts.takeovers.regions():
+                takeover = parts.takeovers.of(next(iter(region)))
+                assert takeover is not None
+                self._go_on(takeover, now)
+        self._greetings.greet_waiting()
+        self._call_to_attach()
+        self._look_for_neighbours(now)
+        parts.announcements.advance()
+        if len(parts.takeovers):
+            self.look_again_at(now + parts.me.limits.visit_timeout_s)
+
+    def look_again_at(self, time: float) -> None:
+        """Review then, whether or not anything changes."""
+        self._review_at = time if self._review_at is None else min(time, self._review_at)
+
+    def wake_at(self) -> float | None:
+        """When there is to be a review."""
+        return self._review_at
+
+    def _hang_up_on_the_doubted(self) -> None:
+        """Whoever seems to have failed is not listened to while that is so."""
+        parts = self._parts
+        doubted = parts.doubts.doubted()
+        for connection in parts.connections.with_state(LinkState.TO_BROKER, LinkState.TO_HOST):
+            if connection.life in doubted:
+                self.hang_up(connection, "does not answer")
+
+    def drop(self, machine: Machine, client: Below, reason: str) -> None:
+        """A client is gone for good and did not take its leave."""
+        parts = self._parts
+        now = parts.me.now
+        millis = round(1000 * parts.clients.behind_s(machine, client, now), 3)
+        parts.outbox.record("suspected", about=client.node, members=[machine.node], millis=millis)
+        parts.clients.isolated += 1
+        parts.playing.decide(machine, Taken.GONE, client, reason, now)
+
+    def on_departure(self, machine: Machine, departure: Departure) -> None:
+        """A neighbour is none any more: it has left, was refused, or was given up."""
+        parts = self._parts
+        node, reason = departure.node, departure.reason
+        parts.losses.give_up_on(departure.owed, node, reason)
+        parts.clients.forget(machine.node, node)
+        line = parts.connections.line(machine.node, node)
+        if line is not None and line.life.incarnation == departure.incarnation:
+            code = GoodbyeCode.ISOLATED if reason else GoodbyeCode.LEFT
+            parts.connections.close(line, code, reason or f"{node} left")
+
+    def hang_up(self, connection: Connection, reason: str) -> None:
+        """End a connection to a neighbour from this side."""
+        self._parts.connections.close(connection, GoodbyeCode.LEFT, reason)
+        self.on_line_lost(connection)
+
+    def on_line_lost(self, connection: Connection) -> None:
+        """A connection has ended: the neighbour, if it led to one, has none for now."""
+        parts = self._parts
+        machine = parts.playing.machine(connection.node)
+        known = None if machine is None else machine.neighbours.named(connection.peer)
+        if machine is not None and known is not None and known.link == connection.link:
+            parts.playing.connect(machine, known, None)
+            if isinstance(known, Below):
+                machine.disconnected(known)
+            if is_client(known) or not known.has_joined:
+                parts.clients.note_absent(machine.node, known.node, parts.me.now)
+
+    # --- taking up ----------------------------------------------------------------------------
+
+    def _forbid_what_was_sealed(self) -> None:
+        """Somebody has attached for good, and the broker seems to live: it has to give up."""
+        parts = self._parts
+        for seat in parts.takeovers.attached_in_vain():
+            if not seat.is_vacant:
+                vacant = attrs.evolve(seat, is_vacant=True, taker=parts.me.name)
+                self.learn(Seating(seats=(vacant,)))
+
+    def _go_on(self, takeover: Takeover, now: float) -> None:
+        """Do what can be done for a region: see for those who are missing, or take it up."""
+        parts = self._parts
+        if now - takeover.asked_at >= parts.me.limits.visit_timeout_s:
+            takeover.asked_at = now
+            self._ask_missing(takeover)
+        if parts.takeovers.ready(takeover, now):
+            self._take_up(takeover.region)
+
+    def _ask_missing(self, takeover: Takeover) -> None:
+        """Who has not attached may not have noticed; or has failed, and the region is larger."""
+        parts = self._parts
+        for (node, _), kind in parts.takeovers.missing(takeover.region):
+            seat = parts.seats.seat_of(node) if kind is NodeKind.BROKER else None
+            if seat is not None and seat.host != parts.me.name:
+                self.ask(seat.life, parts.takeovers.lives_of(takeover.region))
+
+    def _take_up(self, region: frozenset[NodeId]) -> None:
+        """Play the brokers of a region from now on, as they were."""
+        parts = self._parts
+        me = parts.me
+        parts.takeovers.attach_own(region)
+        parents, attachments = parts.takeovers.begin_rebuilding(region)
+        machines = rebuild(
+            parents,
+            attachments,
+            settings=me.settings,
+            limits=me.limits,
+            outbox=parts.outbox,
+            now=me.now,
+        )
+        lost = parts.takeovers.failed_of(region)
+        seats = parts.takeovers.new_seats(region, me.life)
+        parts.takeovers.end(region)
+        proven = [life for life in lost if life in parts.doubts.proven()]
+        news = Seating(seats=tuple(seats), failed=tuple(lost), proven=tuple(proven))
+        parts.seats.learn(news)
+        for seat in seats:
+            machine = machines[seat.broker]
+            if parts.playing.observer is not None:
+                parts.playing.observer.rebuilt(machine)
+            parts.playing.take_up(machine, seat.term)
+            self._report(machine, seat.term, attachments)
+        for machine in machines.values():
+            parts.playing.send_again(machine)
+        self._join_up(machines, {(a.node, a.to): a for a in attachments})
+        parts.announcements.begin()
+
+    def _report(self, machine: Machine, term: int, attachments: Iterable[Attachment]) -> None:
+        parts = self._parts
+        parts.outbox.record(
+            "taken_up",
+            broker=machine.node,
+            host=parts.me.name,
+            term=term,
+            step=machine.steps.number,
+        )
+        around = sorted(a.node for a in attachments if a.to == machine.node)
+        parts.outbox.log(
+            Level.WARNING,
+            "taken up",
+            broker=machine.node,
+            term=term,
+            step=machine.steps.number,
+            attached=around,
+        )
+
+    def _join_up(
+        self,
+        machines: dict[NodeId, Machine],
+        attached: dict[tuple[NodeId, NodeId], Attachment],
+    ) -> None:
+        """Join what was taken up to its neighbours: here, and at the connections that wait."""
+        parts = self._parts
+        for node, machine in machines.items():
+            for neighbour in machine.neighbours.all():
+                other = parts.playing.machine(neighbour.node)
+                if other is not None:
+                    back = other.neighbours.named(node)
+                    assert back is not None
+                    if neighbour.node not in machines:
+                        parts.playing.ask_again(other, back)
+                    parts.playing.push(node, neighbour.node)
+                    parts.playing.push(neighbour.node, node)
+                elif isinstance(neighbour, Below) and is_client(neighbour):
+                    parts.clients.note_absent(node, neighbour.node, parts.me.now)
+        for connection in parts.connections.with_state(LinkState.ATTACHED):
+            key = (connection.peer, connection.node)
+            if key in attached:
+                self._welcome_back(connection, attached[key])
+
+    def _welcome_back(self, connection: Connection, attachment: Attachment) -> None:
+        """A node of the boundary goes on where it stopped."""
+        machine = self._parts.playing.machine(connection.node)
+        known = None if machine is None else machine.neighbours.named(connection.peer)
+        if machine is None or known is None:
+            # Nobody alive has heard that it had come: it comes anew.
+            self._greetings.greet_again(connection)
+            return
+        if isinstance(known, Below) and known.is_detached:
+            # It was away by the log: its broker was taken up without what it says.
+            reattach(machine, known, attachment)
+            self._greetings.let_back(connection, attachment.taken, machine, known)
+            return
+        self._greetings.join_line(connection, attachment.taken, known)
+
+    # --- attaching ----------------------------------------------------------------------------
+
+    def _call_to_attach(self) -> None:
+        """Whoever came before it was clear what becomes of its broker is to attach now."""
+        parts = self._parts
+        for connection in parts.connections.with_state(LinkState.ATTACHED):
+            is_played = connection.node in parts.playing.brokers
+            if not is_played and parts.takeovers.of(connection.node) is None:
+                seating = parts.seats.everything()
+                reason = f"{connection.node} is not taken up here"
+                parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
+
+    def on_attach_request(self, connection: Connection, request: AttachRequest) -> None:
+        """A coordinator asks what a broker here has of a neighbour that has failed."""
+        parts = self._parts
+        node, broker = connection.node, request.broker
+        machine = parts.playing.machine(node)
+        seat = parts.seats.seat_of(broker)
+        if machine is None or seat is None or broker != connection.peer:
+            parts.connections.close(connection, GoodbyeCode.LEFT, "not needed any more")
+            return
+        old = parts.connections.line(node, broker)
+        if old is not None and old is not connection:
+            self.hang_up(old, f"{broker} is taken up elsewhere")
+        parts.sealed[node, broker] = max(seat.term, parts.sealed.get((node, broker), 0))
+        connection.state = LinkState.ATTACHING
+        attachment = attach(machine, broker, parts.library.known())
+        for message in attachment_messages(attachment, seat.term):
+            parts.connections.send(connection, message)
+
+    def on_attachment(self, connection: Connection, term: int, attachment: Attachment) -> None:
+        """A node of a boundary has said what it has."""
+        parts = self._parts
+        machine = parts.playing.machine(connection.node)
+        if machine is None:
+            parts.takeovers.note_attachment(term, attachment)
+            self.look_again_at(parts.me.now)
+            return
+        self._welcome_back(connection, attachment)
+
+    # --- neighbours ---------------------------------------------------------------------------
+
+    def _look_for_neighbours(self, now: float) -> None:
+        """Dial whoever a broker that is played here needs and has no connection to."""
+        for node, played in list(self._parts.playing.brokers.items()):
+            for neighbour in played.machine.neighbours.all():
+                if not is_client(neighbour):
+                    self._look_for(node, neighbour, now)
+
+    def _look_for(self, node: NodeId, neighbour: Neighbour, now: float) -> None:
+        parts = self._parts
+        broker = neighbour.node
+        seat = parts.seats.seat_of(broker)
+        if seat is None or broker in parts.playing.brokers:
+            return
+        line = parts.connections.line(node, broker)
+        if line is not None:
+            if line.life != seat.life and line.state is LinkState.TO_BROKER:
+                self.hang_up(line, f"{broker} is played by {seat.host}")
+            else:
+                return
+        purpose = ToBroker(node, broker)
+        if any(c.purpose == purpose for c in parts.connections.with_state(*_ON_THE_WAY)):
+            return
+        if parts.doubts.standing_of(seat.life) is Standing.VISITED:
+            return  # it is known in a moment whether it lives
+        doubted = parts.doubts.doubted()
+        if parts.me.settings.delta and parts.seats.is_lost(broker, doubted):
+            region = parts.seats.region_of(broker, doubted)
+            host = parts.seats.coordinator(region, doubted)
+        elif isinstance(neighbour, Above):
+            host = seat.host
+        else:
+            return  # a child comes by itself
+        place = None if host is None else parts.seats.place_of(host)
+        if place is not None and place.host != parts.me.name:
+            parts.dialling.dial(purpose, place.address, now)
+            wake = parts.dialling.wake_at(now)
+            if wake is not None:
+                self.look_again_at(wake)
+
+
+_ROUNDS = 8
+"""One thing leads to another; what is left is looked at in a moment."""
+_ON_THE_WAY = (LinkState.AWAITING_WELCOME, LinkState.ATTACHING)

@@ -1,0 +1,456 @@
+"""Greetings: who comes to which broker, and what it is answered.
+
+Whoever needs a broker dials the host that plays it, or that is going to by what it knows, and says
+`Hello`. Nothing else is said before the answer, but heartbeats: `Welcome`, if the broker is played
+there; `AttachRequest`, if it is being taken up; or where to look instead.
+"""
+
+import attrs
+
+from broker.errors import RemoteProtocolError
+from broker.host.clients import digest_of
+from broker.host.connections import Connection
+from broker.host.dialling import ToBroker, ToVisit
+from broker.host.doubts import Sign
+from broker.host.doubts import Standing as DoubtStanding
+from broker.host.link_states import LinkState
+from broker.host.parts import Parts
+from broker.machine.machine import Machine
+from broker.machine.neighbours import Below, Neighbour
+from broker.messages import GoodbyeCode, NodeKind
+from broker.vocabulary import (
+    PROTOCOL_VERSION,
+    AttachRequest,
+    Hello,
+    HostPlace,
+    Life,
+    Probe,
+    Seat,
+    Seating,
+    Welcome,
+)
+from faulttol.steplog import Standing, Taken
+from routing.ids import NodeId
+
+
+class Greetings:
+    """What a host says to whoever comes, and what it says when it comes itself."""
+
+    def __init__(self, parts: Parts) -> None:
+        """Greet on behalf of a host."""
+        self._parts = parts
+        self._waiting: list[Connection] = []
+        """Who wants a broker that is not played here, and may be."""
+
+    # --- who comes ----------------------------------------------------------------------------
+
+    def on_hello(self, connection: Connection, hello: Hello) -> None:
+        """Somebody says who it is."""
+        parts = self._parts
+        me = parts.me
+        connection.hello = hello
+        if hello.version != PROTOCOL_VERSION:
+            reason = f"protocol version {hello.version}, {PROTOCOL_VERSION} expected"
+            self._refuse(connection, reason)
+        elif hello.kind is NodeKind.MONITOR:
+            connection.kind, connection.state = NodeKind.MONITOR, LinkState.TO_MONITOR
+            self._welcome(connection, me.name, 0)
+        elif hello.kind is NodeKind.HOST:
+            self._greet_host(connection, hello)
+        elif me.is_stopping:
+            parts.connections.close(connection, GoodbyeCode.SHUTTING_DOWN, f"{me.name} is stopping")
+        elif (objection := parts.clients.objection_to(hello)) is not None:
+            self._refuse(connection, objection)
+        else:
+            connection.peer, connection.kind = hello.node, hello.kind
+            connection.life = Life(hello.host, hello.incarnation)
+            connection.term = hello.term
+            if hello.kind is NodeKind.BROKER:
+                self._note_life(connection.life, hello.address)
+            self._greet(connection, hello)
+
+    def greet_waiting(self) -> None:
+        """Look again at those whose broker was not played here."""
+        waiting, self._waiting = self._waiting, []
+        for connection in waiting:
+            is_waiting = connection.state is LinkState.AWAITING_HELLO
+            if self._parts.connections.is_open(connection) and is_waiting:
+                assert connection.hello is not None
+                self._greet(connection, connection.hello)
+
+    def greet_again(self, connection: Connection) -> None:
+        """Answer a greeting once more, as if it had just come."""
+        assert connection.hello is not None
+        connection.state = LinkState.AWAITING_HELLO
+        self._greet(connection, connection.hello)
+
+    def _greet(self, connection: Connection, hello: Hello) -> None:
+        parts = self._parts
+        broker = self._wanted(hello)
+        if broker is None or (broker in parts.playing.brokers and not parts.me.is_ready):
+            self._waiting.append(connection)  # nothing is known here yet
+            return
+        connection.node = broker
+        played = parts.playing.brokers.get(broker)
+        if played is None:
+            self._greet_for_another(connection, hello, broker)
+            return
+        own = parts.seats.seat_of(hello.node)
+        if hello.kind is NodeKind.BROKER and own is not None and own.term > hello.term:
+            self._send_elsewhere(connection, f"{hello.node} is played by {own.host}")
+            return
+        if hello.kind is NodeKind.BROKER and not hello.known_term and _is_taken(own, connection):
+            # Who is there already, and has lost its memory, is told so.
+            self._send_elsewhere(connection, f"{hello.node} is there already")
+            return
+        if hello.known_term > played.term:
+            self._send_elsewhere(connection, f"{broker} is played in a later term elsewhere")
+            return
+        machine = played.machine
+        known = machine.neighbours.named(hello.node)
+        if known is not None and self._is_session(known, hello):
+            self._go_on(connection, hello, machine, known)
+        else:
+            self._take_in(connection, hello, machine, played.term)
+
+    def note_admitted(self) -> None:
+        """Brokers that were let in have seats from now on, whatever becomes of them."""
+        parts = self._parts
+        for line in parts.connections.with_state(LinkState.TO_BROKER):
+            machine = parts.playing.machine(line.node)
+            known = None if machine is None else machine.neighbours.below.get(line.peer)
+            if known is not None and known.has_joined and parts.seats.seat_of(line.peer) is None:
+                parts.seats.put(
+                    Seat(
+                        broker=line.peer,
+                        parent=line.node,
+                        term=max(line.term, 1),
+                        host=line.life.host,
+                        incarnation=line.life.incarnation,
+                    )
+                )
+
+    def _wanted(self, hello: Hello) -> NodeId | None:
+        """The broker that somebody means, or whichever is here."""
+        parts = self._parts
+        if hello.to:
+            return NodeId(hello.to)
+        if parts.me.name in parts.playing.brokers:
+            return parts.me.name
+        return next(iter(sorted(parts.playing.brokers)), None)
+
+    def _greet_for_another(self, connection: Connection, hello: Hello, broker: NodeId) -> None:
+        """The broker is not played here: it is being taken up, or somebody else has it."""
+        parts = self._parts
+        seat = parts.seats.seat_of(broker)
+        if seat is None and not parts.me.is_ready:
+            self._waiting.append(connection)  # it may be heard of in a moment
+        elif seat is None:
+            self._send_elsewhere(connection, f"no broker {broker} is known here")
+        elif parts.takeovers.of(broker) is not None:
+            connection.state = LinkState.ATTACHED
+            parts.connections.send(connection, AttachRequest(broker=broker))
+        elif parts.seats.is_lost(broker, parts.doubts.doubted()):
+            self._send_elsewhere(connection, f"{broker} is taken up elsewhere")
+        elif seat.term > hello.known_term:
+            self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
+        else:
+            self._look_oneself(connection, broker, seat)
+
+    def _look_oneself(self, connection: Connection, broker: NodeId, seat: Seat) -> None:
+        """Whoever comes thinks that a host has failed: see whether it has, and let that wait."""
+        parts = self._parts
+        now, within_s = parts.me.now, parts.me.limits.heartbeat_interval_s
+        if parts.doubts.has_heard(seat.life, now, within_s=within_s):
+            self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
+            return
+        if parts.doubts.standing_of(seat.life) is DoubtStanding.TRUSTED:
+            parts.doubts.note(seat.life, Sign.LOST, now)
+        self._waiting.append(connection)
+
+    def _send_elsewhere(self, connection: Connection, reason: str) -> None:
+        seating = self._parts.seats.everything()
+        self._parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
+
+    def _refuse(self, connection: Connection, reason: str) -> None:
+        self._parts.connections.close(connection, GoodbyeCode.REFUSED, reason)
+
+    @staticmethod
+    def _is_session(known: Neighbour, hello: Hello) -> bool:
+        """Whether a neighbour means the past that it has here."""
+        if not isinstance(known, Below) or known.kind is not NodeKind.CLIENT:
+            return hello.kind is NodeKind.BROKER and hello.known_term > 0
+        return (
+            hello.kind is NodeKind.CLIENT
+            and known.has_joined
+            and known.incarnation == hello.incarnation
+            and hello.known_term > 0
+        )
+
+    def _go_on(
+        self, connection: Connection, hello: Hello, machine: Machine, known: Neighbour
+    ) -> None:
+        """A neighbour is back on a new connection: go on where the old one ended."""
+        parts = self._parts
+        is_client = hello.kind is NodeKind.CLIENT
+        if is_client:
+            assert isinstance(known, Below)
+            if not parts.clients.knows_secret(hello, known.key):
+                reason = f"a session of {hello.node} is not gone on with without its secret"
+                self._refuse(connection, reason)
+                return
+            if known.is_detached:
+                # It was away when its broker failed, so nobody has said yet what it has.
+                connection.state = LinkState.ATTACHED
+                parts.connections.send(connection, AttachRequest(broker=machine.node))
+                return
+            if known.is_away:
+                self.let_back(connection, hello.taken, machine, known)
+                return
+        elif hello.kind is NodeKind.BROKER:
+            self.note_term(machine, known, hello.term)
+        self.join_line(connection, hello.taken, known)
+
+    def let_back(self, connection: Connection, taken: int, machine: Machine, client: Below) -> None:
+        """A client that was away is back, once all around know that it is to be waited for."""
+        parts = self._parts
+        parts.playing.come_back(machine, client)
+        parts.announcements.begin(lambda: self._go_on_with(connection, taken, machine, client))
+
+    def _go_on_with(
+        self, connection: Connection, taken: int, machine: Machine, client: Below
+    ) -> None:
+        is_there = machine.neighbours.below.get(client.node) is client
+        if self._parts.connections.is_open(connection) and is_there:
+            self.join_line(connection, taken, client)
+
+    def join_line(self, connection: Connection, taken: int, known: Neighbour) -> None:
+        """Welcome a neighbour, and send it whatever it has not taken."""
+        parts = self._parts
+        played = parts.playing.brokers[connection.node]
+        is_client = connection.kind is NodeKind.CLIENT
+        state = LinkState.TO_CLIENT if is_client else LinkState.TO_BROKER
+        parts.connections.become_line(connection, state)
+        connection.telling = parts.library.telling(None if is_client else connection.life)
+        if is_client:
+            parts.clients.note_there(connection.node, connection.peer)
+        connection.hello = None
+        self._welcome(connection, played.node, played.term, resumed=True, taken=known.taken)
+        parts.playing.resume(connection, taken)
+
+    def _take_in(self, connection: Connection, hello: Hello, machine: Machine, term: int) -> None:
+        """Somebody new stands below a broker from now on; whether it may, the others are asked."""
+        parts = self._parts
+        limits = parts.me.limits
+        is_client = hello.kind is NodeKind.CLIENT
+        clients = sum(n.kind is NodeKind.CLIENT for n in machine.neighbours.below.values())
+        if is_client and clients >= limits.clients_max:
+            reason = f"{machine.node} has {limits.clients_max} clients, and no room"
+            parts.connections.close(connection, GoodbyeCode.DECLINED, reason)
+            return
+        objection = machine.names.objection_to(
+            hello.node, hello.kind, hello.incarnation, hello.past.published
+        )
+        if objection is not None:
+            self._refuse(connection, objection)
+            return
+        secret = parts.clients.new_secret() if is_client else ""
+        standing = Standing(
+            kind=hello.kind.value,
+            incarnation=hello.incarnation if is_client else 0,
+            key=digest_of(secret),
+            published=hello.past.published,
+        )
+        before = machine.neighbours.below.get(hello.node)
+        if before is not None:
+            reason = f"replaced by incarnation {hello.incarnation}"
+            parts.playing.decide(machine, Taken.GONE, before, reason, parts.me.now)
+        parts.playing.welcome(machine, hello.node, standing)
+        state = LinkState.TO_CLIENT if is_client else LinkState.TO_BROKER
+        parts.connections.become_line(connection, state)
+        connection.telling = parts.library.telling(None if is_client else connection.life)
+        connection.hello = None
+        if is_client:
+            parts.clients.note_there(machine.node, hello.node)
+        # Where to look if this connection ends has to be known as early as possible.
+        reach = parts.me.settings.delta + 1
+        seats = parts.seats
+        news = seats.around(machine.node, reach) if is_client else seats.everything()
+        connection.seats_told, connection.seats_around = seats.version, news
+        parts.connections.send(connection, news)
+        self._welcome(connection, machine.node, term, secret=secret)
+        parts.playing.resume(connection, 0)
+
+    # --- hosts --------------------------------------------------------------------------------
+
+    def _greet_host(self, connection: Connection, hello: Hello) -> None:
+        """A host that plays nothing, or wants to know something."""
+        parts = self._parts
+        connection.kind, connection.state = NodeKind.HOST, LinkState.TO_HOST
+        connection.peer = hello.host
+        connection.life = Life(hello.host, hello.incarnation)
+        self._note_life(connection.life, hello.address)
+        self._welcome(connection, parts.me.name, 0)
+
+    def _note_life(self, life: Life, address: str) -> None:
+        """Whoever greets lives, there; a life before that one does not."""
+        parts = self._parts
+        known = parts.seats.place_of(life.host)
+        if known is not None and known.incarnation < life.incarnation:
+            old = Life(known.host, known.incarnation)
+            parts.doubts.note(old, Sign.REPLACED, parts.me.now)
+        if known is None or known.incarnation < life.incarnation:
+            place = HostPlace(
+                host=life.host,
+                incarnation=life.incarnation,
+                address=address,
+                site=known.site if known else "",
+                rank=known.rank if known else 0,
+            )
+            parts.seats.learn(Seating(hosts=(place,)))
+        parts.doubts.heard(life, parts.me.now)
+
+    def _welcome(
+        self,
+        connection: Connection,
+        node: NodeId,
+        term: int,
+        *,
+        resumed: bool = False,
+        taken: int = 0,
+        secret: str = "",
+    ) -> None:
+        me = self._parts.me
+        welcome = Welcome(
+            node=node,
+            term=term,
+            host=me.name,
+            incarnation=me.incarnation,
+            ordering=me.settings.ordering,
+            policy=me.settings.policy,
+            delta=me.settings.delta,
+            detection=me.settings.detection,
+            heartbeat_interval_ms=me.limits.heartbeat_interval_ms,
+            heartbeat_timeout_ms=me.limits.heartbeat_timeout_ms,
+            resumed=resumed,
+            taken=taken,
+            secret=secret,
+        )
+        self._parts.connections.send(connection, welcome)
+
+    # --- where this host comes ------------------------------------------------------------------
+
+    def say_hello(self, connection: Connection) -> None:
+        """A connection that this host dialled has come about."""
+        match connection.purpose:
+            case ToBroker(node, broker):
+                hello = self._hello_of_broker(connection, node, broker)
+            case ToVisit():
+                hello = self.hello(NodeKind.HOST, self._parts.me.name)
+            case _:
+                raise AssertionError(f"{connection.purpose} is not a purpose")
+        connection.state = LinkState.AWAITING_WELCOME
+        self._parts.connections.send(connection, hello)
+
+    def hello(self, kind: NodeKind, node: NodeId) -> Hello:
+        """What this host says of itself."""
+        me = self._parts.me
+        return Hello(
+            version=PROTOCOL_VERSION,
+            node=node,
+            kind=kind,
+            incarnation=me.incarnation,
+            host=me.name,
+            address=me.address,
+        )
+
+    def _hello_of_broker(self, connection: Connection, node: NodeId, broker: NodeId) -> Hello:
+        """A broker that is played here needs a neighbour."""
+        parts = self._parts
+        played = parts.playing.brokers[node]
+        known = played.machine.neighbours.named(broker)
+        seat = parts.seats.seat_of(broker)
+        assert known is not None
+        connection.node, connection.peer, connection.kind = node, broker, NodeKind.BROKER
+        return attrs.evolve(
+            self.hello(NodeKind.BROKER, node),
+            to=broker,
+            term=played.term,
+            known_term=seat.term if seat is not None else 0,
+            taken=known.taken,
+        )
+
+    def on_welcome(self, connection: Connection, welcome: Welcome) -> None:
+        """Whom this host came to is there."""
+        parts = self._parts
+        connection.life = Life(welcome.host, welcome.incarnation)
+        parts.doubts.heard(connection.life, parts.me.now)
+        assert connection.purpose is not None
+        parts.dialling.succeeded(connection.purpose)
+        match connection.purpose:
+            case ToVisit(life):
+                self._on_visited(connection, life)
+            case ToBroker(node, broker):
+                self._on_neighbour(connection, node, broker, welcome)
+
+    def _on_visited(self, connection: Connection, life: Life) -> None:
+        parts = self._parts
+        connection.kind, connection.state = NodeKind.HOST, LinkState.TO_HOST
+        if connection.life != life:
+            parts.doubts.note(life, Sign.REPLACED, parts.me.now)
+        lives = parts.takeovers.questions_for(connection.life.host)
+        if lives:
+            parts.connections.send(connection, Probe(lives=tuple(sorted(lives, key=str))))
+        else:
+            parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
+
+    def _on_neighbour(
+        self, connection: Connection, node: NodeId, broker: NodeId, welcome: Welcome
+    ) -> None:
+        """The broker that one played here needs is played there."""
+        parts = self._parts
+        played = parts.playing.brokers.get(node)
+        if played is None or welcome.node != broker:
+            parts.connections.close(connection, GoodbyeCode.LEFT, "not needed any more")
+            return
+        if welcome.term <= parts.sealed.get((node, broker), 0):
+            reason = f"{broker} is listened to from term {welcome.term + 1} on"
+            parts.connections.close(connection, GoodbyeCode.LEFT, reason)
+            return
+        known = played.machine.neighbours.named(broker)
+        assert known is not None
+        self._note_seat(welcome)
+        if not welcome.resumed and played.machine.has_joined:
+            raise RemoteProtocolError(f"{broker} knows nothing of {node} any more")
+        self.note_term(played.machine, known, welcome.term)
+        parts.connections.become_line(connection, LinkState.TO_BROKER)
+        connection.telling = parts.library.telling(connection.life)
+        parts.playing.resume(connection, welcome.taken)
+
+    def _note_seat(self, welcome: Welcome) -> None:
+        """Who answers for a broker plays it: that may be news."""
+        seats = self._parts.seats
+        seat = seats.seat_of(welcome.node)
+        if seat is not None and seat.term < welcome.term:
+            seats.put(
+                attrs.evolve(
+                    seat,
+                    term=welcome.term,
+                    host=welcome.host,
+                    incarnation=welcome.incarnation,
+                    is_vacant=False,
+                    taker="",
+                )
+            )
+
+    def note_term(self, machine: Machine, neighbour: Neighbour, term: int) -> None:
+        """A neighbour speaks in this term; if that is new, it is asked again what is open."""
+        parts = self._parts
+        key = (machine.node, neighbour.node)
+        if parts.terms.get(key, term) < term:
+            parts.playing.ask_again(machine, neighbour)
+        parts.terms[key] = term
+
+
+def _is_taken(seat: Seat | None, connection: Connection) -> bool:
+    return seat is not None and not seat.left and seat.life != connection.life

@@ -1,0 +1,740 @@
+"""A host: a process that plays one broker of the tree, or several, or none. Its door.
+
+An input and a time in, effects out; no socket, no clock, no randomness. What a broker does is in
+`broker/machine`; here is what is around it: connections, greetings, time, who has failed.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from broker.effects import CloseLink, Effect, Level, RememberSeats, Stop
+from broker.errors import RemoteProtocolError
+from broker.fences import NEVER_FENCED, Fences
+from broker.host.announcing import Announcements
+from broker.host.attaching import AttachmentReader
+from broker.host.clients import Clients
+from broker.host.connections import Connection, Connections
+from broker.host.dialling import Dialling, ToBroker, ToJoin, ToVisit
+from broker.host.doubts import Doubts, Sign
+from broker.host.failover import Failover
+from broker.host.greetings import Greetings
+from broker.host.identity import Identity
+from broker.host.joining import Joining
+from broker.host.library import Library
+from broker.host.link_states import (
+    FORBIDDEN_FROM_ABOVE,
+    FORBIDDEN_TO_CLIENTS,
+    LinkState,
+    Speaker,
+    require_legal,
+)
+from broker.host.parts import Parts
+from broker.host.playing import Playing
+from broker.host.seats import Seats
+from broker.host.status import Situation, describe
+from broker.host.takeover import Takeovers
+from broker.inputs import (
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkId,
+    LinkOpened,
+    MessagesReceived,
+    ShutdownRequested,
+    TimerFired,
+)
+from broker.limits import DEFAULT_LIMITS, Limits
+from broker.losses import Losses
+from broker.machine.machine import Machine, Settings
+from broker.machine.neighbours import is_client
+from broker.messages import (
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Message,
+    NodeKind,
+    Publish,
+    StatusReply,
+    StatusRequest,
+)
+from broker.outbox import Outbox
+from broker.reports import report_within
+from broker.vocabulary import (
+    Announce,
+    Announced,
+    Attach,
+    AttachRequest,
+    EndOfStep,
+    Hello,
+    HostPlace,
+    Life,
+    Probe,
+    ProbeReply,
+    Progress,
+    Relocate,
+    Relocated,
+    Seating,
+    Welcome,
+)
+from faulttol.stability import CountError
+from faulttol.steplog import Taken
+from routing.conflicts import FAST
+from routing.ids import NodeId
+from routing.orderings import DEFAULT_ORDERING
+
+_LINES: Final = (LinkState.TO_BROKER, LinkState.TO_CLIENT)
+
+
+class Host:
+    """One process of the overlay."""
+
+    def __init__(
+        self,
+        name: NodeId,
+        incarnation: int,
+        *,
+        address: str = "",
+        join: str | None = None,
+        fallbacks: Sequence[str] = (),
+        remembered: Seating | None = None,
+        ordering: str = DEFAULT_ORDERING,
+        policy: str = "filter",
+        delta: int = 1,
+        detection: str = FAST,
+        standby: int = 0,
+        wall_clock_ms: int = 0,
+        fences: Fences = NEVER_FENCED,
+        entropy: bytes = b"",
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        """Be `name`, reachable at `address`; join the overlay at `join`, or be its root.
+
+        If nobody is there to join, any of `fallbacks` will do. With the seats that an earlier
+        incarnation remembered, it looks for the broker of its own name, and plays that again. A
+        `standby` plays nothing until the broker at its join point fails, 1 being the first to take
+        over. What the clock on the wall shows when it starts is for comparison with the
+        incarnations of others, and the `entropy`, which nobody else knows, for the secrets of
+        sessions.
+        """
+        settings = Settings(ordering=ordering, policy=policy, delta=delta, detection=detection)
+        self.me = Identity(name, incarnation, address, limits, settings)
+        self.outbox = Outbox()
+        self._fences = fences
+        connections = Connections(self.outbox, lambda link: self.parts.library.close(link))
+        dialling = Dialling(self.outbox, self.me)
+        seats = Seats()
+        playing = Playing(
+            connections,
+            self.outbox,
+            lambda machine, departure: self.failover.on_departure(machine, departure),
+        )
+        doubts = Doubts(self.me, lambda life: self.failover.visit(life))
+        library = Library(
+            name,
+            delta=delta,
+            seats=seats,
+            own=playing.logs,
+        )
+        takeovers = Takeovers(
+            self.me,
+            seats=seats,
+            doubts=doubts,
+            library=library,
+            playing=playing,
+            ask=lambda life, lives: self.failover.ask(life, lives),
+        )
+        clients = Clients(self.me, wall_clock_ms=wall_clock_ms, entropy=entropy)
+        self.parts = Parts(
+            self.me,
+            self.outbox,
+            connections,
+            dialling,
+            seats,
+            doubts,
+            library,
+            playing,
+            takeovers,
+            clients,
+            Losses(self.outbox, most=limits.status_skipped_max),
+            Announcements(self.me, connections, seats),
+        )
+        self.greetings = Greetings(self.parts)
+        self.failover = Failover(self.parts, self.greetings)
+        self.joining = Joining(
+            self.parts,
+            self.greetings,
+            join=join,
+            fallbacks=fallbacks,
+            remembered=remembered,
+            standby=standby,
+        )
+        self._has_stopped = False
+        self._drain_until: float | None = None
+        self._tick_at: float | None = None
+        self._ticked_at = 0.0
+        self._isolate_at: float | None = None
+        self._protocol_errors = 0
+        self._remembered_version = -1
+
+    # --- the door ---------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Effect]:
+        """Begin: join, or be the root."""
+        me = self.me
+        me.now = me.started_at = self._ticked_at = now
+        self._tick_at = now + me.limits.heartbeat_interval_s
+        place = HostPlace(host=me.name, incarnation=me.incarnation, address=me.address)
+        self.parts.seats.learn(Seating(hosts=(place,)))
+        self.joining.start()
+        return self._end_step()
+
+    def step(self, now: float, happened: Input) -> list[Effect]:
+        """Take in what has happened; returns what is to be done, in this order.
+
+        History records come before the messages that make them known to others, and a
+        confirmation comes after everything it confirms.
+        """
+        self.me.now = now
+        if self._has_stopped:
+            return []
+        match happened:
+            case MessagesReceived(link, messages):
+                self._on_messages(link, messages)
+            case TimerFired():
+                self._on_timer()
+            case LinkOpened(link, dialled):
+                self._on_opened(link, dialled)
+            case LinkFailed(dialled, reason, is_refused):
+                self._on_failed(dialled, reason, is_refused=is_refused)
+            case LinkClosed(link, reason):
+                self._on_closed(link, reason)
+            case ShutdownRequested():
+                self._on_shutdown()
+        return self._end_step()
+
+    def _end_step(self) -> list[Effect]:
+        """Do what is done once per call, however much came in."""
+        parts, me = self.parts, self.me
+        parts.playing.settle(me.now)
+        self._let_go()
+        self.greetings.note_admitted()
+        self.failover.review()
+        self._step_down_if_needed()
+        self.joining.advance()
+        parts.playing.settle(me.now)
+        self._spread_seats()
+        if self._drain_until is not None and not self._has_stopped:
+            self._stop_if_drained()
+        self._arm_timer()
+        return self.outbox.take()
+
+    def _step_down_if_needed(self) -> None:
+        if self.parts.seats.has_failed(self.me.life):
+            self.step_down("others go on without this life")
+        elif any(takeover.is_cut_off for takeover in self.parts.takeovers):
+            self.step_down("most others are silent, so it may be this host that is cut off")
+
+    # --- connections ------------------------------------------------------------------------
+
+    def _on_opened(self, link: LinkId, dialled: str) -> None:
+        now = self.me.now
+        if not dialled:
+            self.parts.connections.add(Connection(link, LinkState.AWAITING_HELLO, now, now))
+            return
+        purpose = self.parts.dialling.ended(dialled)
+        if purpose is None or not self._is_needed(purpose):
+            self.outbox.add(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
+            return
+        connection = Connection(link, LinkState.AWAITING_WELCOME, now, now, dialled, purpose)
+        self.parts.connections.add(connection)
+        if isinstance(purpose, ToJoin):
+            self.joining.say_hello(connection)
+        else:
+            self.greetings.say_hello(connection)
+
+    def _is_needed(self, purpose: ToBroker | ToJoin | ToVisit) -> bool:
+        match purpose:
+            case ToBroker(node, broker):
+                machine = self.parts.playing.machine(node)
+                return (
+                    machine is not None
+                    and machine.neighbours.named(broker) is not None
+                    and self.parts.connections.line(node, broker) is None
+                )
+            case ToJoin():
+                return self.joining.is_looking
+            case _:
+                return True
+
+    def _on_failed(self, dialled: str, reason: str, *, is_refused: bool) -> None:
+        purpose = self.parts.dialling.ended(dialled)
+        if purpose is None:
+            return
+        self.outbox.log(Level.DEBUG, "not reached", address=dialled, reason=reason)
+        if isinstance(purpose, ToJoin):
+            self.joining.on_dial_failed(dialled, reason)
+        else:
+            self.failover.on_dial_failed(purpose, dialled, is_refused=is_refused)
+
+    def _on_closed(self, link: LinkId, reason: str) -> None:
+        connection = self.parts.connections.forget(link)
+        if connection is not None:
+            peer = connection.peer or "unknown"
+            self.outbox.log(Level.WARNING, "link lost", peer=peer, reason=reason)
+            self._on_ended(connection)
+
+    def _on_ended(self, connection: Connection) -> None:
+        """A connection is gone, whoever has ended it."""
+        self.failover.on_line_lost(connection)
+        purpose = connection.purpose
+        if purpose is not None and connection.state in (
+            LinkState.AWAITING_WELCOME,
+            LinkState.ATTACHING,
+        ):
+            if isinstance(purpose, ToJoin):
+                self.joining.on_lost(connection)
+            else:
+                self.failover.on_unanswered(connection, purpose)
+        elif connection.is_between_hosts and not isinstance(purpose, ToVisit):
+            self.parts.doubts.note(connection.life, Sign.LOST, self.me.now)
+            self.failover.look_again_at(self.me.now)
+            self.joining.on_lost(connection)
+
+    # --- messages ---------------------------------------------------------------------------
+
+    def _on_messages(self, link: LinkId, messages: list[Message]) -> None:
+        connection = self.parts.connections.get(link)
+        if connection is None:  # closed from this side while these were on their way
+            return
+        now = self.me.now
+        connection.heard_at = now
+        if connection.is_between_hosts:
+            self.parts.doubts.heard(connection.life, now)
+        try:
+            for place, message in enumerate(messages):
+                if _is_line(connection):
+                    self._on_line(connection, messages[place:])
+                    return
+                self._on_message(connection, message)
+                if not self.parts.connections.is_open(connection):
+                    return
+        except (RemoteProtocolError, CountError) as broken:
+            self._on_broken(connection, str(broken))
+
+    def _on_line(self, connection: Connection, messages: Sequence[Message]) -> None:
+        """What a neighbour says: batches, each taken whole, and what lies between them."""
+        batch = connection.batch
+        complete, upto = 0, 0
+        forbidden = self._forbidden_flags(connection)
+        for message in messages:
+            if type(message) is Publish and not message.flags & forbidden:
+                batch.append(message)
+                continue
+            self._require_legal(connection, message)
+            if type(message) is EndOfStep:
+                self.parts.library.learn(connection.logs.read(message.logs), connection.link)
+                complete, upto = len(batch), message.step
+                connection.step = upto
+            elif type(message) in _BETWEEN_BATCHES:
+                if upto:
+                    self._take(connection, upto, complete)
+                    complete, upto = 0, 0
+                self._on_message(connection, message)
+                if not self.parts.connections.is_open(connection):
+                    return
+            else:
+                batch.append(message)
+        if upto:
+            self._take(connection, upto, complete)
+
+    def _take(self, connection: Connection, upto: int, count: int) -> None:
+        messages = connection.batch[:count]
+        del connection.batch[:count]
+        self.parts.playing.take(connection, upto, messages, self.me.now)
+
+    def _require_legal(self, connection: Connection, message: Message) -> None:
+        speaker = Speaker(
+            here=connection.node,
+            node=connection.peer,
+            incarnation=connection.life.incarnation,
+            kind=connection.kind,
+            is_above=self._is_above(connection),
+            step=connection.step,
+        )
+        require_legal(connection.state, speaker, message)
+
+    def _is_above(self, connection: Connection) -> bool:
+        """Whether the parent is at the other end."""
+        machine = self.parts.playing.machine(connection.node)
+        parent = None if machine is None else machine.neighbours.parent
+        return parent is not None and parent.node == connection.peer
+
+    def _forbidden_flags(self, connection: Connection) -> int:
+        if connection.state is LinkState.TO_CLIENT:
+            return FORBIDDEN_TO_CLIENTS
+        return FORBIDDEN_FROM_ABOVE if self._is_above(connection) else 0
+
+    def _on_message(self, connection: Connection, message: Message) -> None:
+        """What is no part of a batch."""
+        if connection.state not in _LINES:
+            self._require_legal(connection, message)
+        parts = self.parts
+        match message:
+            case Progress(logs=logs):
+                parts.library.learn(connection.logs.read(logs), connection.link)
+                parts.playing.on_progress(connection, message)
+            case Heartbeat():
+                pass
+            case Hello():
+                self.greetings.on_hello(connection, message)
+            case Welcome():
+                self._on_welcome(connection, message)
+            case Seating():
+                self.failover.learn(message)
+                if connection.state is LinkState.TO_HOST:
+                    self._answer_host(connection)
+                self.joining.on_seating(connection)
+            case AttachRequest():
+                self.failover.on_attach_request(connection, message)
+            case Probe(lives=lives):
+                self._on_probe(connection, lives)
+            case ProbeReply(life=life, heard=heard):
+                parts.takeovers.on_answer(life.host, heard)
+                self.failover.look_again_at(self.me.now)
+                if isinstance(connection.purpose, ToVisit):
+                    parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
+            case Announce():
+                parts.library.learn(connection.logs.read(message.logs), connection.link)
+                parts.announcements.on_announce(connection, message)
+            case Announced(number=number):
+                parts.announcements.on_announced(connection, number)
+            case Relocate():
+                reason = self.failover.on_relocate(message)
+                answer = Relocated(broker=message.broker, reason=reason)
+                parts.connections.send(connection, answer)
+            case Relocated(reason=reason):
+                self.joining.on_relocated(reason)
+            case StatusRequest():
+                self._on_status_request(connection)
+            case Goodbye():
+                self._on_goodbye(connection, message)
+            case _ if connection.state is LinkState.ATTACHED:
+                self._on_part_of_attachment(connection, message)
+            case _:
+                raise RemoteProtocolError(f"{type(message).__name__} was not expected")
+
+    def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
+        if isinstance(connection.purpose, ToJoin):
+            self.joining.on_welcome(connection, welcome)
+        else:
+            self.greetings.on_welcome(connection, welcome)
+
+    def _on_part_of_attachment(self, connection: Connection, message: Message) -> None:
+        if isinstance(message, Attach):
+            connection.reader = AttachmentReader(self.me.limits)
+        if connection.reader is None:
+            raise RemoteProtocolError(f"{type(message).__name__} before Attach")
+        attachment = connection.reader.feed(message)
+        if attachment is not None:
+            term, connection.reader = connection.reader.term, None
+            self.failover.on_attachment(connection, term, attachment)
+
+    def _on_probe(self, connection: Connection, lives: Iterable[Life]) -> None:
+        """Somebody asks of whom this host has heard; it may see for itself now."""
+        now, doubts = self.me.now, self.parts.doubts
+        lives = list(lives)
+        heard = tuple(life for life in lives if self._has_heard(life, now))
+        reply = ProbeReply(life=self.me.life, heard=heard)
+        self.parts.connections.send(connection, reply)
+        for life in lives:
+            if life not in heard and life == self.parts.seats.life_of(life.host):
+                doubts.note(life, Sign.LOST, now)
+
+    def _has_heard(self, life: Life, now: float) -> bool:
+        return life == self.me.life or self.parts.doubts.has_heard(
+            life, now, within_s=self.me.limits.heartbeat_timeout_s
+        )
+
+    def _on_goodbye(self, connection: Connection, goodbye: Goodbye) -> None:
+        """The peer ends the connection, or is about to."""
+        peer = connection.peer or "unknown"
+        code, reason = goodbye.code, goodbye.reason
+        self.outbox.log(Level.INFO, "goodbye", peer=peer, code=code.value, reason=reason)
+        if code is GoodbyeCode.SHUTTING_DOWN and connection.state in _LINES:
+            return  # it closes in its own time
+        self.parts.connections.forget(connection.link)
+        self.outbox.add(CloseLink(connection.link, code, reason))
+        if isinstance(connection.purpose, ToJoin) and connection.state not in _LINES:
+            self.joining.on_goodbye(connection, goodbye)
+        elif code is GoodbyeCode.ELSEWHERE and connection.purpose is not None:
+            self.failover.on_line_lost(connection)
+            self.failover.on_sent_elsewhere(connection)
+        elif connection.state is not LinkState.TO_HOST:  # that one only had something to ask
+            self._on_ended(connection)
+
+    def _on_broken(self, connection: Connection, reason: str) -> None:
+        """The peer has broken the protocol: the connection ends."""
+        self._protocol_errors += 1
+        if not self.parts.connections.is_open(connection):
+            return
+        self.parts.connections.close(connection, GoodbyeCode.PROTOCOL, reason)
+        self._on_ended(connection)
+
+    # --- what is told -------------------------------------------------------------------------
+
+    def _spread_seats(self) -> None:
+        """Tell who plays what to all who have not heard the latest."""
+        parts = self.parts
+        seats = parts.seats
+        if seats.version == self._remembered_version:
+            return
+        self._remembered_version = seats.version
+        reach = self.me.settings.delta + 1
+        for connection in parts.connections:
+            if connection.state in (LinkState.TO_BROKER, LinkState.TO_HOST):
+                self._tell_seats(connection)
+            elif connection.state is LinkState.TO_CLIENT:
+                news = seats.around(connection.node, reach)
+                if news != connection.seats_around:
+                    connection.seats_around = news
+                    parts.connections.send(connection, news)
+        if self.me.is_ready:
+            self.outbox.add(RememberSeats(seats.everything()))
+
+    def _answer_host(self, connection: Connection) -> None:
+        """A host has come to hear who plays what: not much is heard where nobody plays anything."""
+        self._tell_seats(connection)
+        if not (self.me.is_ready or isinstance(connection.purpose, ToJoin | ToVisit)):
+            reason = f"{self.me.name} looks for a place itself"
+            self.parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason)
+
+    def _tell_seats(self, connection: Connection) -> None:
+        """Tell a host what it has not been told of who plays what."""
+        seats = self.parts.seats
+        if connection.seats_told != seats.version:
+            news = seats.changes_since(connection.seats_told)
+            connection.seats_told = seats.version
+            if news != Seating():
+                self.parts.connections.send(connection, news)
+
+    # --- time -------------------------------------------------------------------------------
+
+    def _on_timer(self) -> None:
+        self.outbox.woken()
+        now = self.me.now
+        self.parts.playing.hurry(now)
+        for life in self.parts.doubts.overdue_visits(now):
+            self.parts.dialling.call_off(ToVisit(life))
+            self.parts.doubts.note(life, Sign.UNANSWERED, now)
+        if self._isolate_at is not None and now >= self._isolate_at:
+            self._isolate_clients()
+        if self._tick_at is not None and now >= self._tick_at:
+            self._tick_at = now + self.me.limits.heartbeat_interval_s
+            self._on_tick()
+
+    def _on_tick(self) -> None:
+        """Once per heartbeat: greet the living, look for the dead and the stuck."""
+        limits, now = self.me.limits, self.me.now
+        if now - self._ticked_at > limits.heartbeat_timeout_s:
+            # This host has slept: what it has not heard, nobody may have said.
+            self.parts.doubts.trust_all(now)
+            for connection in self.parts.connections:
+                connection.heard_at = now
+        self._ticked_at = now
+        self.joining.on_tick()
+        for connection in self.parts.connections:
+            silent = now - connection.heard_at
+            if connection.state is LinkState.AWAITING_HELLO and connection.hello is None:
+                if now - connection.opened_at > limits.greeting_timeout_s:
+                    reason = f"no greeting within {limits.greeting_timeout_s:g} s"
+                    self.parts.connections.close(connection, GoodbyeCode.TIMEOUT, reason)
+            elif silent > limits.heartbeat_timeout_s:
+                self._on_silence(connection, f"silent for {silent:.1f} s")
+        alive = [c for c in self.parts.connections if c.state is not LinkState.AWAITING_HELLO]
+        alive += [
+            c
+            for c in self.parts.connections.with_state(LinkState.AWAITING_HELLO)
+            if c.hello is not None
+        ]
+        self.parts.connections.send_to_all(alive, Heartbeat())
+        for life in self.parts.doubts.silent():
+            self.failover.visit(life)
+        busy = [node for takeover in self.parts.takeovers for node in takeover.region]
+        self.parts.library.forget_far(keep=busy)
+        self._isolate_clients()
+        self.failover.look_again_at(now)
+
+    def _on_silence(self, connection: Connection, reason: str) -> None:
+        self.parts.connections.close(connection, GoodbyeCode.TIMEOUT, reason)
+        if connection.is_between_hosts:
+            self.parts.doubts.note(connection.life, Sign.SILENT, self.me.now)
+        self._on_ended(connection)
+
+    def _let_go(self) -> None:
+        """Brokers take note of clients whose connection has ended, once nothing is open there."""
+        parts = self.parts
+        for played in parts.playing.brokers.values():
+            machine = played.machine
+            for client in parts.clients.absent(machine):
+                if machine.may_go_away(client):
+                    parts.playing.decide(machine, Taken.AWAY, client, "", self.me.now)
+
+    def _isolate_clients(self) -> None:
+        """Drop who harms others; of many at once only some, and the others in a moment."""
+        self._isolate_at = None
+        limits, now = self.me.limits, self.me.now
+        count = skipped = 0
+        for played in list(self.parts.playing.brokers.values()):
+            for client, reason in self.parts.clients.harmful(played.machine, now):
+                if count >= limits.isolated_at_once or skipped >= limits.skipped_at_once:
+                    self._isolate_at = now + limits.isolation_pause_s
+                    return
+                count += 1
+                skipped += len(client.sent.unconfirmed)
+                self.failover.drop(played.machine, client, reason)
+
+    def _arm_timer(self) -> None:
+        if not self._has_stopped:
+            self.outbox.wake_at(
+                self._tick_at,
+                self._isolate_at,
+                self._drain_until,
+                self.parts.playing.wake_at(),
+                self.parts.doubts.wake_at(),
+                self.failover.wake_at(),
+                self.joining.wake_at(),
+            )
+
+    # --- stopping ---------------------------------------------------------------------------
+
+    def _on_shutdown(self) -> None:
+        """Take nothing new, finish what was accepted, then stop."""
+        if self._drain_until is not None:
+            return
+        self._drain_until = self.me.now + self.me.limits.drain_timeout_s
+        self.me.is_stopping = True
+        farewell = Goodbye(code=GoodbyeCode.SHUTTING_DOWN, reason=f"{self.me.name} is stopping")
+        clients = self.parts.connections.with_state(LinkState.TO_CLIENT)
+        self.parts.connections.send_to_all(clients, farewell)
+
+    def _stop_if_drained(self) -> None:
+        assert self._drain_until is not None
+        machines = self._machines()
+        is_busy = any(m.publications.unstable or len(m.requests) for m in machines)
+        if is_busy and self.me.now < self._drain_until:
+            return
+        self._has_stopped = True
+        self.parts.playing.tell_all()
+        for connection in self.parts.connections:
+            self.outbox.add(CloseLink(connection.link, GoodbyeCode.SHUTTING_DOWN, "stopped"))
+        self.outbox.add(Stop("stopped"))
+
+    def step_down(self, reason: str) -> None:
+        """Others go on without this life: it has nothing to say any more, and begins a new one."""
+        if self._has_stopped:
+            return
+        self.outbox.log(Level.ERROR, "fenced", reason=reason)
+        self._has_stopped = True
+        seating = self.parts.seats.everything()
+        for connection in self.parts.connections:
+            self.parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
+        self.outbox.add(Stop(f"fenced: {reason}", comes_back=True))
+
+    # --- questions ----------------------------------------------------------------------------
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it does nothing any more."""
+        return self._has_stopped
+
+    def kind_of(self, link: LinkId) -> NodeKind | None:
+        """What is at the other end of a link; None before it has said so."""
+        connection = self.parts.connections.get(link)
+        return None if connection is None else connection.kind
+
+    def is_stranger(self, link: LinkId) -> bool:
+        """Whether whoever came over a link has not said who it is."""
+        connection = self.parts.connections.get(link)
+        return connection is None or (
+            connection.state is LinkState.AWAITING_HELLO and connection.hello is None
+        )
+
+    @property
+    def is_vulnerable(self) -> bool:
+        """Whether a failure is not over, so that one more would count in addition."""
+        return self.failover.is_vulnerable
+
+    def relocate(self, now: float, broker: NodeId, host: NodeId) -> tuple[str, list[Effect]]:
+        """Give a broker up, to another host; the first says why not, if not."""
+        self.me.now = now
+        reason = self.failover.on_relocate(Relocate(broker=broker, host=host))
+        return reason, self._end_step()
+
+    def status(self) -> dict[str, Any]:
+        """Everything a person wants to know about this host, as JSON."""
+        situation = Situation(
+            state=self._state_name(),
+            is_vulnerable=self.is_vulnerable,
+            standby=self.joining.standby,
+            fences=self._fences,
+        )
+        return describe(self.parts, situation)
+
+    def _state_name(self) -> str:
+        if self._has_stopped:
+            return "stopped"
+        if len(self.parts.takeovers):
+            return "taking up"
+        if self._drain_until is not None:
+            return "stopping"
+        if not self.me.is_ready:
+            return self.joining.state_name
+        if not self.parts.playing.brokers:
+            return "standby"
+        is_cut = any(
+            machine.neighbours.parent is not None
+            and machine.neighbours.parent.link is None
+            and machine.neighbours.parent.node not in self.parts.playing.brokers
+            for machine in self._machines()
+        )
+        return "cut off from its parent" if is_cut else "operational"
+
+    def _machines(self) -> list[Machine]:
+        return [played.machine for played in self.parts.playing.brokers.values()]
+
+    def unfinished(self) -> list[str]:
+        """What is under way here, in words; nothing, once everything is stable."""
+        texts = []
+        if not self.me.is_ready:
+            texts.append("has not joined")
+        for takeover in self.parts.takeovers:
+            missing = [border for border, _ in self.parts.takeovers.missing(takeover.region)]
+            texts.append(f"{sorted(takeover.region)} to be taken up, {missing} missing")
+        if not self.parts.announcements.are_heard:
+            texts.append("not all around have heard what was taken up")
+        for machine in self._machines():
+            if machine.publications.unstable:
+                texts.append(f"{machine.node}: {machine.publications.unstable} unstable")
+            if len(machine.requests):
+                texts.append(f"{machine.node}: {len(machine.requests)} operations unconfirmed")
+            texts.extend(
+                f"{machine.node}: {neighbour.node} is not connected"
+                for neighbour in machine.neighbours.all()
+                if neighbour.link is None
+                and neighbour.node not in self.parts.playing.brokers
+                and not is_client(neighbour)
+            )
+        return texts
+
+    def _on_status_request(self, connection: Connection) -> None:
+        report = report_within(self.me.limits.report_bytes_max, self.status())
+        self.parts.connections.send(connection, StatusReply(report=report))
+
+
+def _is_line(connection: Connection) -> bool:
+    return connection.state in _LINES
+
+
+_BETWEEN_BATCHES: Final = frozenset(
+    {Progress, Heartbeat, Seating, Goodbye, Probe, ProbeReply, Announce, Announced, AttachRequest}
+)

@@ -1,0 +1,64 @@
+"""Who a host is, and what it goes by."""
+
+import attrs
+
+from broker.interests import POLICIES
+from broker.limits import Limits
+from broker.machine.machine import Settings
+from broker.vocabulary import Life, Welcome
+from routing.conflicts import DETECTIONS
+from routing.ids import NodeId
+from routing.orderings import ORDERINGS
+
+
+@attrs.define(eq=False)
+class Identity:
+    """One host, for those of its parts that have to know."""
+
+    name: NodeId
+    incarnation: int
+    address: str
+    limits: Limits
+    settings: Settings
+    now: float = 0.0
+    started_at: float = 0.0
+    is_ready: bool = False
+    """It has its place in the overlay."""
+    is_stopping: bool = False
+    """It takes nobody in any more."""
+
+    @property
+    def life(self) -> Life:
+        """This life of it."""
+        return Life(self.name, self.incarnation)
+
+    def objection_to(self, welcome: Welcome) -> str | None:
+        """What of the settings of an overlay is unknown here."""
+        for what, value, known in (
+            ("orders by", welcome.ordering, ORDERINGS),
+            ("detects conflicts by", welcome.detection, DETECTIONS),
+            ("routes by", welcome.policy, POLICIES),
+            ("tolerates", welcome.delta, range(self.limits.path_nodes_max)),
+        ):
+            if value not in known:
+                return f"{welcome.host} {what} '{value}', unknown here"
+        try:
+            self._limits_of(welcome)
+        except ValueError as error:
+            return f"{welcome.host}: {error}"
+        return None
+
+    def adopt(self, welcome: Welcome) -> None:
+        """Take the settings of the overlay that lets this host in."""
+        self.limits = self._limits_of(welcome)
+        self.settings = Settings(
+            ordering=welcome.ordering,
+            policy=welcome.policy,
+            delta=welcome.delta,
+            detection=welcome.detection,
+        )
+
+    def _limits_of(self, welcome: Welcome) -> Limits:
+        return self.limits.with_heartbeats(
+            welcome.heartbeat_interval_ms, welcome.heartbeat_timeout_ms
+        )

@@ -1,0 +1,329 @@
+"""How a host comes to have something to play: as the root, below somebody, or once more.
+
+A host that begins asks its join point to let it in as a new broker. One that stands by, or was
+there before, only makes itself known, and hears who plays what: if the broker of its own name is
+played elsewhere, it asks for it.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from broker.effects import BecomeReady, Level, Stop
+from broker.host.connections import Connection
+from broker.host.dialling import ToJoin
+from broker.host.greetings import Greetings
+from broker.host.link_states import LinkState
+from broker.host.parts import Parts
+from broker.machine.machine import Machine
+from broker.messages import Goodbye, GoodbyeCode, NodeKind
+from broker.vocabulary import HostPlace, Life, Relocate, Seat, Seating, Welcome
+
+
+class Joining:
+    """The place of one host."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        greetings: Greetings,
+        *,
+        join: str | None,
+        fallbacks: Sequence[str],
+        remembered: Seating | None,
+        standby: int,
+    ) -> None:
+        """Look for a place at `join`, or any of the others."""
+        self._parts = parts
+        self._greetings = greetings
+        self.standby = standby
+        self._remembered = remembered
+        self._was_there = bool(remembered and remembered.seats)
+        self._is_new = not (standby or self._was_there)
+        """Whether it asks to be let in as a broker that nobody knows."""
+        self._is_root = join is None and not self._was_there
+        self._candidates = list(dict.fromkeys([*filter(None, [join]), *fallbacks]))
+        self._told_at_first = tuple(self._candidates)
+        if remembered is not None:
+            others = [p.address for p in remembered.hosts if p.host != parts.me.name]
+            self._candidates = list(dict.fromkeys([*self._candidates, *others]))
+        self._next = 0
+        self._rounds = 0
+        self._site = ""
+        self._dial_at: float | None = None
+        self._ask_at: float | None = None
+        self.is_looking = False
+
+    # --- beginning ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Be the root, or look for a place."""
+        if self._is_root:
+            self._become_root()
+        else:
+            self.is_looking = True
+            self._dial()
+
+    def _become_root(self) -> None:
+        """Begin an overlay of its own."""
+        parts = self._parts
+        me = parts.me
+        self.is_looking = False
+        machine = Machine(
+            me.name, None, settings=me.settings, limits=me.limits, outbox=parts.outbox
+        )
+        term = self._last_term() + 1
+        seat = Seat(broker=me.name, parent="", term=term, host=me.name, incarnation=me.incarnation)
+        parts.seats.learn(Seating(seats=(seat,)))
+        parts.playing.take_up(machine, term)
+        self._become_ready()
+
+    def _last_term(self) -> int:
+        """Of the broker of this host's name, in what it remembers."""
+        known = self._remembered.seats if self._remembered is not None else ()
+        return max((s.term for s in known if s.broker == self._parts.me.name), default=0)
+
+    @property
+    def state_name(self) -> str:
+        """What it is about, as long as it is not ready."""
+        return "recovering" if self._was_there else "joining"
+
+    def _become_ready(self) -> None:
+        me = self._parts.me
+        if not me.is_ready:
+            me.is_ready = True
+            self._parts.outbox.add(BecomeReady())
+            millis = round(1000 * (me.now - me.started_at), 3)
+            kind = "operational" if self._was_there else "joined"
+            self._parts.outbox.record(kind, about=me.name, members=[], millis=millis)
+
+    def advance(self) -> None:
+        """See whether this host has what it looks for."""
+        parts = self._parts
+        now = parts.me.now
+        if parts.playing.brokers and not parts.me.is_ready:
+            self._see_whether_joined()
+        if not (parts.playing.brokers or self.is_looking or self._is_connected()):
+            self.is_looking, self._dial_at = True, now
+        if self._dial_at is not None and now >= self._dial_at:
+            self._dial_at = None
+            self._dial()
+        if self._ask_at is not None and now >= self._ask_at:
+            self._ask_at = None
+            for connection in parts.connections.with_state(LinkState.TO_HOST):
+                if isinstance(connection.purpose, ToJoin):
+                    self.on_seating(connection)
+
+    def _see_whether_joined(self) -> None:
+        """From when on nobody has objected to its name, others know of it."""
+        parts = self._parts
+        me = parts.me
+        played = parts.playing.brokers.get(me.name)
+        if played is not None and parts.seats.seat_of(me.name) is None:
+            if played.machine.refusal is not None:
+                parts.outbox.log(Level.ERROR, "gave up", reason=played.machine.refusal)
+                parts.outbox.add(Stop(f"refused by the join point: {played.machine.refusal}"))
+            if not played.machine.has_joined:
+                return
+            parent = played.machine.neighbours.parent
+            assert parent is not None
+            seat = Seat(
+                broker=me.name,
+                parent=parent.node,
+                term=played.term,
+                host=me.name,
+                incarnation=me.incarnation,
+            )
+            parts.seats.learn(Seating(seats=(seat,)))
+        self._become_ready()
+
+    def _is_connected(self) -> bool:
+        """Whether a connection is there by which it hears of a place."""
+        return any(isinstance(c.purpose, ToJoin) for c in self._parts.connections)
+
+    def wake_at(self) -> float | None:
+        """When it tries again."""
+        times = [at for at in (self._dial_at, self._ask_at) if at is not None]
+        return min(times, default=None)
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        parts = self._parts
+        if self.is_looking and not parts.me.is_stopping:
+            parts.dialling.dial(ToJoin(), self._address, parts.me.now)
+            if not parts.dialling.is_wanted(ToJoin()):
+                self._dial_at = parts.dialling.wake_at(parts.me.now)
+
+    @property
+    def _address(self) -> str:
+        return self._candidates[self._next % len(self._candidates)]
+
+    def _try_next(self) -> None:
+        """Ask the next one; when everybody has been asked in vain, after a pause."""
+        parts = self._parts
+        if not self.is_looking:
+            return
+        self._next += 1
+        seats = map(parts.seats.seat_of, parts.seats.brokers())
+        places = (parts.seats.place_of(seat.host) for seat in seats if seat is not None)
+        others = [p.address for p in places if p is not None and p.host != parts.me.name]
+        self._candidates = list(dict.fromkeys([*self._candidates, *others]))
+        if self._next % len(self._candidates) == 0:
+            self._rounds += 1
+            if self._was_root() and self._rounds > 1:
+                self._become_root()
+                return
+            self._dial_at = parts.dialling.pause(ToJoin(), self._address, parts.me.now)
+        else:
+            self._dial_at = parts.me.now
+
+    def _was_root(self) -> bool:
+        """Whoever is left of the overlay looks for its root, and that is this host's broker."""
+        known = self._remembered.seats if self._remembered is not None else ()
+        return any(s.broker == self._parts.me.name and not s.parent for s in known)
+
+    def say_hello(self, connection: Connection) -> None:
+        """Whoever was dialled listens."""
+        me = self._parts.me
+        kind = NodeKind.BROKER if self._is_new else NodeKind.HOST
+        connection.state = LinkState.AWAITING_WELCOME
+        term = self._last_term() + 1 if self._is_new else 0
+        hello = attrs.evolve(self._greetings.hello(kind, me.name), term=term)
+        self._parts.connections.send(connection, hello)
+
+    def on_dial_failed(self, address: str, reason: str) -> None:
+        """Nobody is there."""
+        self._parts.outbox.log(
+            Level.WARNING, "join point not reached", address=address, reason=reason
+        )
+        self._try_next()
+
+    def on_lost(self, connection: Connection) -> None:
+        """A connection has ended by which this host looked for a place, or had one."""
+        if isinstance(connection.purpose, ToJoin) and not self._parts.playing.brokers:
+            # It may have been the connection only: the same one is asked again.
+            self.is_looking = True
+            self._dial_at = self._parts.dialling.pause(ToJoin(), self._address, self._parts.me.now)
+
+    def on_tick(self) -> None:
+        """Do not wait for ever for a place at somebody who may wait for one as well."""
+        parts = self._parts
+        now, timeout_s = parts.me.now, parts.me.limits.greeting_timeout_s
+        for connection in parts.connections.with_state(LinkState.AWAITING_WELCOME):
+            is_late = now - connection.opened_at > timeout_s
+            if isinstance(connection.purpose, ToJoin) and is_late and len(self._candidates) > 1:
+                parts.connections.close(connection, GoodbyeCode.LEFT, "waited for too long")
+                self._try_next()
+
+    def on_goodbye(self, connection: Connection, goodbye: Goodbye) -> None:
+        """There is no place there."""
+        is_told = connection.dialled in self._told_at_first
+        if goodbye.code is GoodbyeCode.REFUSED and is_told and self._is_new:
+            self._parts.outbox.log(Level.ERROR, "gave up", reason=goodbye.reason)
+            self._parts.outbox.add(Stop(f"refused by the join point: {goodbye.reason}"))
+            return
+        self.is_looking = not self._parts.playing.brokers
+        if goodbye.code is GoodbyeCode.ELSEWHERE:
+            self._is_new = self._parts.seats.seat_of(self._parts.me.name) is None
+        self._try_next()
+
+    # --- being let in ---------------------------------------------------------------------------
+
+    def on_welcome(self, connection: Connection, welcome: Welcome) -> None:
+        """Somebody answers: take its settings, and ask for a place."""
+        parts = self._parts
+        me = parts.me
+        connection.life = Life(welcome.host, welcome.incarnation)
+        parts.dialling.succeeded(ToJoin())
+        objection = me.objection_to(welcome)
+        if objection is not None:
+            parts.connections.close(connection, GoodbyeCode.LEFT, objection)
+            parts.outbox.add(Stop(objection))
+            return
+        me.adopt(welcome)
+        parts.library.delta = me.settings.delta
+        self.is_looking = False
+        if self._is_new:
+            self._become_child(connection, welcome)
+        else:
+            self._make_known(connection, welcome)
+
+    def _become_child(self, connection: Connection, welcome: Welcome) -> None:
+        parts = self._parts
+        me = parts.me
+        machine = Machine(
+            me.name, welcome.node, settings=me.settings, limits=me.limits, outbox=parts.outbox
+        )
+        term = self._last_term() + 1
+        parts.playing.take_up(machine, term)
+        connection.node, connection.peer, connection.kind = (
+            me.name,
+            welcome.node,
+            NodeKind.BROKER,
+        )
+        parts.connections.become_line(connection, LinkState.TO_BROKER)
+        connection.telling = parts.library.telling(connection.life)
+        connection.purpose = None
+        parent = machine.neighbours.parent
+        assert parent is not None
+        parts.terms[me.name, welcome.node] = welcome.term
+        parts.playing.send_again(machine)
+        parts.playing.resume(connection, 0)
+
+    def _make_known(self, connection: Connection, welcome: Welcome) -> None:
+        """Say who is here; then hear who plays what."""
+        parts = self._parts
+        me = parts.me
+        connection.kind, connection.state = NodeKind.HOST, LinkState.TO_HOST
+        connection.peer = welcome.host
+        if self.standby and not self._site:
+            self._site = welcome.node
+        place = HostPlace(
+            host=me.name,
+            incarnation=me.incarnation,
+            address=me.address,
+            site=self._site,
+            rank=self.standby,
+        )
+        parts.seats.learn(Seating(hosts=(place,)))
+        parts.connections.send(connection, Seating(hosts=(place,)))
+        if self.standby:
+            self._become_ready()
+
+    def on_relocated(self, reason: str) -> None:
+        """Whoever plays this host's broker gives it up, or not yet."""
+        if reason:
+            self._parts.outbox.log(Level.INFO, "not given back yet", reason=reason)
+            self._ask_at = self._parts.me.now + self._parts.me.limits.heartbeat_interval_s
+
+    def on_seating(self, connection: Connection) -> None:
+        """This host knows now who plays what: if its own broker is played, it asks for it."""
+        parts = self._parts
+        me = parts.me
+        is_answer = isinstance(connection.purpose, ToJoin) and parts.seats.brokers()
+        if not is_answer or self._is_new or self.standby or me.name in parts.playing.brokers:
+            return
+        seat = parts.seats.seat_of(me.name)
+        if seat is None:
+            # This overlay knows nothing of it.
+            self._is_new = self.is_looking = True
+            parts.connections.close(connection, GoodbyeCode.LEFT, "joins anew")
+            self._dial_at = me.now
+        elif seat.life != me.life and not parts.seats.is_lost(me.name):
+            self._ask(connection, seat)  # else somebody is about to take it up
+
+    def _ask(self, connection: Connection, seat: Seat) -> None:
+        """Ask whoever plays this host's broker to give it up: over a connection there."""
+        parts = self._parts
+        if connection.peer == seat.host:
+            relocate = Relocate(broker=seat.broker, host=parts.me.name)
+            parts.connections.send(connection, relocate)
+            return
+        place = parts.seats.place_of(seat.host)
+        if place is not None:
+            # Who is asked has to be connected, so that it can say when it has given up.
+            self._candidates = list(dict.fromkeys([place.address, *self._candidates]))
+            self._next, self.is_looking = 0, True
+            parts.connections.close(connection, GoodbyeCode.LEFT, f"looks for {seat.host}")
+            self._dial_at = parts.me.now

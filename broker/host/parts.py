@@ -1,0 +1,39 @@
+"""What a host is made of: handed to those of its parts that need the others."""
+
+import attrs
+
+from broker.host.announcing import Announcements
+from broker.host.clients import Clients
+from broker.host.connections import Connections
+from broker.host.dialling import Dialling
+from broker.host.doubts import Doubts
+from broker.host.identity import Identity
+from broker.host.library import Library
+from broker.host.playing import Playing
+from broker.host.seats import Seats
+from broker.host.takeover import Takeovers
+from broker.losses import Losses
+from broker.outbox import Outbox
+from routing.ids import NodeId
+
+
+@attrs.define(eq=False)
+class Parts:
+    """The parts of a host."""
+
+    me: Identity
+    outbox: Outbox
+    connections: Connections
+    dialling: Dialling
+    seats: Seats
+    doubts: Doubts
+    library: Library
+    playing: Playing
+    takeovers: Takeovers
+    clients: Clients
+    losses: Losses
+    announcements: Announcements
+    sealed: dict[tuple[NodeId, NodeId], int] = attrs.field(factory=dict)
+    """By a broker here and its neighbour: the last term in which it does not listen to that."""
+    terms: dict[tuple[NodeId, NodeId], int] = attrs.field(factory=dict)
+    """Likewise: in which term it heard it last."""

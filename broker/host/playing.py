@@ -1,0 +1,262 @@
+"""A broker that is played here: its steps carried out, its batches sent and taken.
+
+Neighbours that are played by the same host have no connection: what one sends the other takes when
+it is its turn, in the same call of the host.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import attrs
+
+from broker.effects import Level
+from broker.errors import RemoteProtocolError
+from broker.host.connections import Connection, Connections
+from broker.inputs import LinkId
+from broker.machine.machine import Batch, Departure, Machine
+from broker.machine.neighbours import Below, Neighbour
+from broker.machine.neighbours import Progress as Counted
+from broker.messages import Message
+from broker.outbox import Outbox
+from broker.vocabulary import EndOfStep, Progress
+from faulttol.stability import CountError
+from faulttol.steplog import Standing, StepLog, Taken
+from routing.ids import NodeId
+
+
+class Observer(Protocol):
+    """Somebody who looks at brokers after every step."""
+
+    def stepped(self, machine: Machine) -> None:
+        """It has made a step."""
+
+    def rebuilt(self, machine: Machine) -> None:
+        """It is another one's state, taken up; the step after that is to come."""
+
+
+@attrs.define(eq=False)
+class Played:
+    """One broker, as it is played here."""
+
+    machine: Machine
+    term: int
+
+    @property
+    def node(self) -> NodeId:
+        """Its name."""
+        return self.machine.node
+
+
+class Playing:
+    """All brokers that this host plays."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        outbox: Outbox,
+        on_departure: Callable[[Machine, Departure], None],
+    ) -> None:
+        """Begin with none; `on_departure` sees to what is left of somebody who has gone."""
+        self._on_departure = on_departure
+        self.observer: Observer | None = None
+        """Who is shown every step: tests, and the simulator."""
+        self._connections = connections
+        self._outbox = outbox
+        self.brokers: dict[NodeId, Played] = {}
+        self.logs: dict[NodeId, StepLog] = {}
+        """Of each."""
+        self._news: deque[tuple[NodeId, NodeId]] = deque()
+        """Which broker has something for which other one that is played here."""
+        self._counted: deque[tuple[NodeId, NodeId, Counted]] = deque()
+        self._changed: dict[NodeId, None] = {}
+        """Who may have progress to tell since the last flush."""
+        self.version = 0
+        """Goes up with every broker that is taken up or given up."""
+
+    def machine(self, node: NodeId) -> Machine | None:
+        """The machine of a broker that is played here."""
+        played = self.brokers.get(node)
+        return None if played is None else played.machine
+
+    def take_up(self, machine: Machine, term: int) -> Played:
+        """Play a broker from now on."""
+        machine.steps.log.term = term
+        self.logs[machine.node] = machine.steps.log
+        played = self.brokers[machine.node] = Played(machine, term)
+        self.version += 1
+        return played
+
+    def give_up(self, node: NodeId) -> None:
+        """Play it no more."""
+        del self.brokers[node], self.logs[node]
+        self._changed.pop(node, None)
+        self.version += 1
+
+    # --- lines --------------------------------------------------------------------------------
+
+    def connect(self, machine: Machine, neighbour: Neighbour, link: LinkId | None) -> None:
+        """From now on this connection leads to a neighbour, or none does."""
+        neighbour.link = link
+        machine.neighbours.version += 1
+
+    def resume(self, connection: Connection, taken: int) -> None:
+        """Send a neighbour whatever it has not taken."""
+        machine = self.brokers[connection.node].machine
+        neighbour = machine.neighbours.named(connection.peer)
+        assert neighbour is not None
+        self.connect(machine, neighbour, connection.link)
+        again = machine.sent_since(neighbour, taken)
+        if again:
+            for message in again:
+                self._connections.send(connection, message)
+            self._end_batch(connection, machine)
+        machine.connected(neighbour)
+        self._changed[machine.node] = None
+        self._outbox.log(
+            Level.INFO, "link resumed", peer=neighbour.node, sent_again=len(again), taken=taken
+        )
+
+    def _end_batch(self, connection: Connection, machine: Machine) -> None:
+        end = EndOfStep(step=machine.steps.number, logs=connection.take_logs())
+        self._connections.send(connection, end)
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def take(
+        self, connection: Connection, upto: int, messages: Sequence[Message], now: float
+    ) -> None:
+        """Take what came over a connection; RemoteProtocolError if it breaks the protocol."""
+        machine = self.brokers[connection.node].machine
+        neighbour = machine.neighbours.named(connection.peer)
+        assert neighbour is not None
+        if upto > neighbour.taken:  # or it was sent twice
+            self._carry_out(machine, machine.take(neighbour, Batch(upto, messages), now))
+
+    def decide(
+        self, machine: Machine, kind: Taken, neighbour: Below, reason: str, now: float
+    ) -> None:
+        """Let a broker take what has been decided about a neighbour."""
+        self._carry_out(machine, machine.decide(kind, neighbour, reason, now))
+
+    def welcome(self, machine: Machine, node: NodeId, standing: Standing) -> None:
+        """Let a broker take somebody in who stands below it from now on."""
+        machine.welcome(node, standing)
+        self._carry_out(machine, ())
+
+    def come_back(self, machine: Machine, client: Below) -> None:
+        """Let a broker know that a client is back."""
+        self._carry_out(machine, machine.come_back(client))
+
+    def send_again(self, machine: Machine) -> None:
+        """At first, and after it has been rebuilt: whatever its neighbours may lack."""
+        machine.steps.begin(Taken.REPLAY)
+        self._carry_out(machine, machine.send_again())
+
+    def ask_again(self, machine: Machine, neighbour: Neighbour) -> None:
+        """After a neighbour has been rebuilt: what that has not confirmed."""
+        machine.steps.begin(Taken.REPLAY)
+        machine.ask_again(neighbour)
+        self._carry_out(machine, machine.end_step())
+
+    def _carry_out(self, machine: Machine, touched: Sequence[Neighbour]) -> None:
+        """Send what a step had for each neighbour: the end of it, as all else is sent already."""
+        self._changed[machine.node] = None
+        for neighbour in touched:
+            if neighbour.link is not None:
+                line = self._connections.line(machine.node, neighbour.node)
+                if line is not None:  # else it has left, and was waiting for its turn
+                    self._end_batch(line, machine)
+            elif neighbour.node in self.brokers:
+                self._news.append((machine.node, neighbour.node))
+        if self.observer is not None:
+            self.observer.stepped(machine)
+        for departure in machine.take_departures():
+            self._on_departure(machine, departure)
+
+    def settle(self, now: float) -> None:
+        """Let the brokers here take what they have for each other, until nobody has anything."""
+        while self._news or self._counted or self._changed:
+            while self._news:
+                self._pass_on(*self._news.popleft(), now)
+            changed, self._changed = self._changed, {}
+            for node in changed:
+                if node in self.brokers:
+                    machine = self.brokers[node].machine
+                    self._tell(machine, machine.flush(now))
+            counted, self._counted = self._counted, deque()
+            for sender, to, progress in counted:
+                self._count(sender, to, progress)
+
+    def hurry(self, now: float) -> None:
+        """Tell all progress that can wait, and has waited."""
+        for played in self.brokers.values():
+            at = played.machine.publications.flush_at
+            if at is not None and now >= at:
+                self._changed[played.node] = None
+
+    def tell_all(self) -> None:
+        """Tell all progress now."""
+        for played in self.brokers.values():
+            self._tell(played.machine, played.machine.tell_all())
+
+    def wake_at(self) -> float | None:
+        """When progress is to be told."""
+        times = [played.machine.publications.flush_at for played in self.brokers.values()]
+        return min((at for at in times if at is not None), default=None)
+
+    def _pass_on(self, sender: NodeId, to: NodeId, now: float) -> None:
+        """Let a broker take what another one here has for it."""
+        if sender not in self.brokers or to not in self.brokers:
+            return
+        machine, other = self.brokers[sender].machine, self.brokers[to].machine
+        source, target = other.neighbours.named(sender), machine.neighbours.named(to)
+        if source is None or target is None:
+            return
+        upto = machine.steps.number
+        if upto > source.taken:
+            messages = machine.sent_since(target, source.taken)
+            self._carry_out(other, other.take(source, Batch(upto, messages), now))
+
+    def push(self, sender: NodeId, to: NodeId) -> None:
+        """One broker here may have something for another one here."""
+        self._news.append((sender, to))
+
+    # --- progress -----------------------------------------------------------------------------
+
+    def on_progress(self, connection: Connection, progress: Progress) -> None:
+        """A neighbour says how far things are."""
+        counted = Counted(progress.received, progress.sent, progress.forgotten, progress.base)
+        machine = self.brokers[connection.node].machine
+        neighbour = machine.neighbours.named(connection.peer)
+        assert neighbour is not None
+        try:
+            machine.on_progress(neighbour, counted)
+        except CountError as error:
+            raise RemoteProtocolError(str(error)) from None
+        self._changed[machine.node] = None
+
+    def _tell(self, machine: Machine, news: Sequence[tuple[Neighbour, Counted]]) -> None:
+        for neighbour, counted in news:
+            if machine.neighbours.named(neighbour.node) is not neighbour:
+                continue  # it is gone
+            if neighbour.link is not None:
+                line = self._connections.line(machine.node, neighbour.node)
+                assert line is not None
+                progress = Progress(
+                    received=counted.received,
+                    sent=counted.sent,
+                    forgotten=counted.forgotten,
+                    base=counted.base,
+                    logs=line.take_logs(),
+                )
+                self._connections.send(line, progress)
+            elif neighbour.node in self.brokers:
+                self._counted.append((machine.node, neighbour.node, counted))
+
+    def _count(self, sender: NodeId, to: NodeId, progress: Counted) -> None:
+        machine = self.machine(to)
+        source = None if machine is None else machine.neighbours.named(sender)
+        if machine is not None and source is not None:
+            machine.on_progress(source, progress)
+            self._changed[to] = None

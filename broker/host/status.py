@@ -1,0 +1,106 @@
+"""Everything a person wants to know about a host and the brokers that it plays, as JSON."""
+
+from typing import Any
+
+import attrs
+
+from broker.fences import Fences
+from broker.host.parts import Parts
+from broker.host.playing import Played
+from broker.machine.neighbours import Above, Neighbour, is_client
+from broker.messages import NodeKind
+
+
+@attrs.frozen(kw_only=True)
+class Situation:
+    """What only the host itself knows."""
+
+    state: str
+    is_vulnerable: bool
+    """Whether a failure is not over, so that one more would count in addition."""
+    standby: int
+    fences: Fences
+
+
+def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
+    """Report on a host; what is counted is counted over all brokers that it plays."""
+    me = parts.me
+    brokers = [_describe_broker(parts, played) for played in parts.playing.brokers.values()]
+    held = [each for broker in brokers for each in broker.pop("held")]
+    return {
+        "node": me.name,
+        "host": me.name,
+        "incarnation": me.incarnation,
+        "state": situation.state,
+        "address": me.address,
+        "ordering": me.settings.ordering,
+        "policy": me.settings.policy,
+        "delta": me.settings.delta,
+        "detection": me.settings.detection,
+        "standby": situation.standby,
+        "vulnerable": situation.is_vulnerable,
+        "brokers": brokers,
+        "seats": [attrs.asdict(seat) for seat in parts.seats.everything().seats],
+        "neighbours": [each for broker in brokers for each in broker["neighbours"]],
+        **{what: sum(broker[what] for broker in brokers) for what in _COUNTED},
+        "held": held[: me.limits.status_held_max],
+        "skipped_count": parts.losses.count,
+        "skipped": parts.losses.describe(),
+        "fenced": situation.fences.describe(),
+    }
+
+
+_COUNTED = (
+    "clients",
+    "subscriptions",
+    "advertisements",
+    "operations_pending",
+    "unstable",
+    "held_count",
+)
+
+
+def _describe_broker(parts: Parts, played: Played) -> dict[str, Any]:
+    """One broker that is played here."""
+    machine = played.machine
+    neighbours = [n for n in machine.neighbours.all() if not is_client(n)]
+    clients = [n for n in machine.neighbours.below.values() if is_client(n)]
+    shown = [*neighbours, *clients[: parts.me.limits.status_clients_max]]
+    return {
+        "broker": played.node,
+        "term": played.term,
+        "step": machine.steps.number,
+        "log": len(machine.steps.log.entries),
+        "neighbours": [_describe_neighbour(parts, neighbour) for neighbour in shown],
+        "clients": len(clients),
+        "subscriptions": len(machine.interests.subscriptions),
+        "advertisements": len(machine.interests.advertisements),
+        "operations_pending": len(machine.requests),
+        "unstable": machine.publications.unstable,
+        "held_count": len(machine.publications.ordering.held),
+        "held": [],
+    }
+
+
+def _describe_neighbour(parts: Parts, neighbour: Neighbour) -> dict[str, Any]:
+    """One neighbour, as `plait status` shows it."""
+    seat = parts.seats.seat_of(neighbour.node)
+    place = None if seat is None else parts.seats.place_of(seat.host)
+    unconfirmed = len(neighbour.sent.unconfirmed)
+    if isinstance(neighbour, Above):
+        role, kind = "parent", NodeKind.BROKER
+        unconfirmed += len(neighbour.received.unconfirmed)
+    else:
+        role, kind = "client" if is_client(neighbour) else "child", neighbour.kind
+    is_here = neighbour.node in parts.playing.brokers
+    return {
+        "name": neighbour.node,
+        "role": role,
+        "kind": kind.value,
+        "address": "" if is_client(neighbour) or place is None else place.address,
+        "host": neighbour.node if is_client(neighbour) or seat is None else seat.host,
+        "is_connected": is_here or neighbour.link is not None,
+        "unconfirmed": unconfirmed,
+        "sent": neighbour.sent.count,
+        "received": neighbour.received.count,
+    }

@@ -1,0 +1,317 @@
+"""Brokers that have failed are taken up: who does it, on what evidence, and with what.
+
+Failed brokers that hang together are a *region*, and the nodes next to it its *boundary*. Whoever
+takes a region up (`Seats.coordinator`) needs two things before it does:
+
+*Evidence*, for every host of the region: proof that it is dead, or that it has given its seat up;
+or its silence, which counts only if this host hears from a majority of all hosts that are not
+proven dead, none of which has heard from it either.
+
+*Attachments*, of every node of the boundary: what it had of its link to the region when it stopped
+listening. Who has attached never listens to that term of that broker again. A client that does not
+come within the time after which anybody is taken for failed has failed, too.
+
+Until both are complete nothing has happened that could not be taken back.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import attrs
+
+from broker.host.doubts import Doubts, Standing
+from broker.host.identity import Identity
+from broker.host.library import Library
+from broker.host.playing import Playing
+from broker.host.seats import Seats
+from broker.machine.attachments import Attachment, attach
+from broker.messages import NodeKind
+from broker.vocabulary import Life, Seat
+from routing.ids import NodeId
+
+Border = tuple[NodeId, NodeId]
+"""A node of the boundary, and its neighbour in the region."""
+
+
+@attrs.define(eq=False)
+class Vote:
+    """All other hosts are asked of whom they have heard."""
+
+    lives: frozenset[Life]
+    begun_at: float
+    asked: dict[NodeId, None]
+    answered: dict[NodeId, frozenset[Life]] = attrs.field(factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everybody has answered."""
+        return len(self.answered) == len(self.asked)
+
+
+@attrs.define(eq=False)
+class Takeover:
+    """One region that this host is to take up."""
+
+    region: frozenset[NodeId]
+    since: float
+    vote: Vote | None = None
+    asked_at: float = -math.inf
+    """When those were asked who have not attached."""
+    is_cut_off: bool = False
+    """Whether a vote has found that it is this host that is cut off."""
+
+
+class Takeovers:
+    """The regions that this host is to take up."""
+
+    def __init__(
+        self,
+        me: Identity,
+        *,
+        seats: Seats,
+        doubts: Doubts,
+        library: Library,
+        playing: Playing,
+        ask: Callable[[Life, frozenset[Life]], None],
+    ) -> None:
+        """Begin with none; `ask` asks a host of whom it has heard."""
+        self._me = me
+        self._seats = seats
+        self._doubts = doubts
+        self._library = library
+        self._playing = playing
+        self._ask = ask
+        self._under_way: dict[frozenset[NodeId], Takeover] = {}
+        self._attached: dict[Border, tuple[int, Attachment]] = {}
+        """With the last term of the broker that it may be about: later it counts no more."""
+
+    def __iter__(self) -> Iterator[Takeover]:
+        """All of them."""
+        return iter(list(self._under_way.values()))
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._under_way)
+
+    def regions(self) -> list[frozenset[NodeId]]:
+        """What is to be taken up."""
+        return list(self._under_way)
+
+    def of(self, broker: NodeId) -> Takeover | None:
+        """The one of which this broker is a part."""
+        return next((t for region, t in self._under_way.items() if broker in region), None)
+
+    # --- which -------------------------------------------------------------------------------
+
+    def review(self, now: float) -> None:
+        """Look again which regions this host is to take up; what has begun goes on."""
+        doubted = self._doubts.doubted()
+        due = [
+            region
+            for region in self._seats.regions(doubted)
+            if self._seats.coordinator(region, doubted) == self._me.name
+        ]
+        before = self._under_way
+        self._under_way = {
+            region: before.get(region) or Takeover(region, self._since(region, before, now))
+            for region in due
+        }
+
+    @staticmethod
+    def _since(
+        region: frozenset[NodeId], before: Mapping[frozenset[NodeId], Takeover], now: float
+    ) -> float:
+        """A region that has grown has been waited for since its first part was."""
+        return min((t.since for known, t in before.items() if known & region), default=now)
+
+    # --- attachments ---------------------------------------------------------------------------
+
+    def note_attachment(self, term: int, attachment: Attachment) -> None:
+        """A node of a boundary has said what it has, which it will not add to.
+
+        It may have missed terms that did not go well: then it had nothing of those.
+        """
+        term = max(term, self._term_of(attachment.to))
+        self._attached[attachment.node, attachment.to] = (term, attachment)
+        self._library.learn_logs(attachment.logs)
+
+    def attach_own(self, region: frozenset[NodeId]) -> None:
+        """The brokers that are played here are a part of the boundary like others."""
+        for node, played in self._playing.brokers.items():
+            for neighbour in played.machine.neighbours.all():
+                seat = self._seats.seat_of(neighbour.node)
+                if neighbour.node in region and seat is not None:
+                    own = attach(played.machine, neighbour.node, {})
+                    self._attached[node, neighbour.node] = (seat.term, own)
+
+    def _has_attached(self, border: Border, term: int) -> bool:
+        known = self._attached.get(border)
+        return known is not None and known[0] >= term
+
+    def borders(self, region: frozenset[NodeId]) -> list[tuple[Border, NodeKind]]:
+        """Who stands next to it: brokers by their seats, and whoever the step logs name."""
+        found: dict[Border, NodeKind] = {}
+        for broker in region:
+            parent = self._seats.parent_of(broker)
+            for near in (*self._seats.children_of(broker), *([] if parent is None else [parent])):
+                found[near, broker] = NodeKind.BROKER
+            for node, standing in self._library.log_of(broker).neighbours().items():
+                if not standing.is_away:
+                    found.setdefault((node, broker), NodeKind(standing.kind))
+        return [(border, kind) for border, kind in found.items() if border[0] not in region]
+
+    def missing(self, region: frozenset[NodeId]) -> list[tuple[Border, NodeKind]]:
+        """Who has not attached yet."""
+        return [
+            (border, kind)
+            for border, kind in self.borders(region)
+            if border[0] not in self._playing.brokers
+            and not self._has_attached(border, self._term_of(border[1]))
+        ]
+
+    def _term_of(self, broker: NodeId) -> int:
+        seat = self._seats.seat_of(broker)
+        return 0 if seat is None else seat.term
+
+    # --- whether -------------------------------------------------------------------------------
+
+    def ready(self, takeover: Takeover, now: float) -> bool:
+        """Whether everybody has attached who will, and the evidence is complete."""
+        waited = now - takeover.since
+        for (node, _), kind in self.missing(takeover.region):
+            # Of a broker that was about to join nobody knows where it is.
+            is_known = kind is NodeKind.BROKER and self._seats.seat_of(node) is not None
+            if is_known or waited < self._me.limits.heartbeat_timeout_s:
+                return False
+        return self._has_evidence(takeover, now)
+
+    def _silent(self, region: Iterable[NodeId]) -> frozenset[Life]:
+        """Whose silence is the only evidence against them."""
+        seats = [seat for seat in map(self._seats.seat_of, region) if seat is not None]
+        return frozenset(
+            seat.life
+            for seat in seats
+            if not seat.is_vacant
+            and not self._seats.has_failed(seat.life)
+            and self._doubts.standing_of(seat.life) is not Standing.PROVEN
+        )
+
+    def _has_evidence(self, takeover: Takeover, now: float) -> bool:
+        silent = self._silent(takeover.region)
+        if not silent:
+            return True
+        vote = takeover.vote
+        if vote is None or vote.lives != silent:
+            self._begin_vote(takeover, silent, now)
+            return False
+        over = vote.is_complete or now - vote.begun_at > 2 * self._me.limits.visit_timeout_s
+        heard = {self._me.name, *vote.answered}
+        if any(heard_of & silent for heard_of in vote.answered.values()):
+            # Somebody is heard there: it is vouched for, and asked again later.
+            if over:
+                takeover.vote = None
+            return False
+        if self._seats.is_majority(heard, self._doubts.proven()):
+            return True
+        takeover.is_cut_off = over
+        return False
+
+    def _begin_vote(self, takeover: Takeover, silent: frozenset[Life], now: float) -> None:
+        proven = self._doubts.proven()
+        others = [
+            life
+            for life in map(self._seats.life_of, self._seats.hosts())
+            if life is not None
+            and life.host != self._me.name
+            and life not in silent
+            and life not in proven
+        ]
+        takeover.vote = Vote(silent, now, {life.host: None for life in others})
+        for life in others:
+            self._ask(life, silent)
+
+    def on_answer(self, host: NodeId, heard: Iterable[Life]) -> None:
+        """A host lives, and says of whom it has heard."""
+        for takeover in self._under_way.values():
+            vote = takeover.vote
+            if vote is not None and host in vote.asked:
+                vote.answered[host] = frozenset(heard)
+
+    def vouched(self) -> frozenset[Life]:
+        """Whose silence others do not confirm."""
+        return frozenset(
+            life
+            for takeover in self._under_way.values()
+            if takeover.vote is not None
+            for heard in takeover.vote.answered.values()
+            for life in heard & takeover.vote.lives
+        )
+
+    def lives_of(self, region: Iterable[NodeId]) -> frozenset[Life]:
+        """Who played it."""
+        return self._seats.failed_hosts_of(frozenset(region))
+
+    def failed_of(self, region: Iterable[NodeId]) -> list[Life]:
+        """Who played it and has failed, and has not only given it up."""
+        seats = [seat for seat in map(self._seats.seat_of, region) if seat is not None]
+        return sorted({seat.life for seat in seats if not seat.is_vacant}, key=str)
+
+    def attached_in_vain(self) -> list[Seat]:
+        """The seats of brokers for which somebody has attached, and which seem to live."""
+        found = []
+        for (_, broker), (term, _) in self._attached.items():
+            seat = self._seats.seat_of(broker)
+            if seat is None or seat.term != term or self.of(broker) is not None:
+                continue
+            if not self._seats.is_lost(broker, self._doubts.doubted()):
+                found.append(seat)
+        return found
+
+    def questions_for(self, host: NodeId) -> frozenset[Life]:
+        """Of whom a host is to be asked whether it has heard of them."""
+        lives: set[Life] = set()
+        for takeover in self._under_way.values():
+            lives |= self.lives_of(takeover.region)
+            if takeover.vote is not None and host in takeover.vote.asked:
+                lives |= takeover.vote.lives
+        return frozenset(lives)
+
+    # --- doing it --------------------------------------------------------------------------------
+
+    def begin_rebuilding(
+        self, region: frozenset[NodeId]
+    ) -> tuple[dict[NodeId, NodeId | None], list[Attachment]]:
+        """What a rebuild needs: the region with each broker's parent, and the attachments."""
+        parents: dict[NodeId, NodeId | None] = {}
+        for broker in sorted(region):
+            parents[broker] = self._seats.parent_of(broker)
+        attachments = [
+            attachment
+            for (_, to), (term, attachment) in self._attached.items()
+            if to in region and term >= self._term_of(to)
+        ]
+        # What they said of logs was learnt when they said it.
+        logs = self._library.known()
+        return parents, [attrs.evolve(a, logs=logs) for a in attachments]
+
+    def new_seats(self, region: Iterable[NodeId], life: Life) -> list[Seat]:
+        """The seats of a region once this host has taken it up."""
+        seats = [self._seats.seat_of(broker) for broker in region]
+        return [
+            attrs.evolve(
+                seat,
+                term=seat.term + 1,
+                host=life.host,
+                incarnation=life.incarnation,
+                is_vacant=False,
+                taker="",
+            )
+            for seat in seats
+            if seat is not None
+        ]
+
+    def end(self, region: frozenset[NodeId]) -> None:
+        """It is taken up."""
+        self._under_way.pop(region, None)
+        for border in [b for b in self._attached if b[1] in region]:
+            del self._attached[border]

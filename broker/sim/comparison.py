@@ -1,0 +1,106 @@
+"""A broker that was taken up, and the one that it replaces: in what they differ."""
+
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+
+from broker.machine.machine import Machine
+from faulttol.steplog import Key
+from routing.ids import NodeId
+
+
+@attrs.frozen(kw_only=True)
+class Snapshot:
+    """The state of a broker that has to be rebuilt, in a form that can be compared."""
+
+    node: NodeId
+    step: int
+    taken: dict[NodeId, int]
+    advertisements: dict[str, tuple[Any, ...]]
+    subscriptions: dict[str, tuple[Any, ...]]
+    arrivals: dict[tuple[NodeId, Key], tuple[Any, ...]]
+    held: list[Key]
+
+
+def snapshot(machine: Machine) -> Snapshot:
+    """What a broker knows and has not finished."""
+    interests = machine.interests
+    arrivals = {}
+    below = machine.neighbours.below
+    for neighbour in machine.neighbours.all():
+        for arrival in neighbour.received.keep():
+            if not arrival.stable:
+                arrivals[neighbour.node, arrival.key] = (
+                    tuple(sorted(n.node for n in arrival.route.down if below.get(n.node) is n)),
+                    arrival.route.climbs,
+                    arrival.waits,
+                    arrival.has_waited,
+                    arrival.is_awaited,
+                    arrival.step,
+                    arrival.settled_in,
+                )
+    return Snapshot(
+        node=machine.node,
+        step=machine.steps.number,
+        taken={n.node: n.taken for n in machine.neighbours.all()},
+        advertisements={e.id: (e.client, e.hop, e.path) for e in interests.advertisements},
+        subscriptions={
+            e.id: (e.client, e.hop, e.path, e.ordered, tuple(sorted(interests.forwarded(e.id))))
+            for e in interests.subscriptions
+        },
+        arrivals=arrivals,
+        held=[arrival.key for arrival in machine.publications.ordering.held],
+    )
+
+
+def _without(state: Snapshot, dead: set[NodeId]) -> Snapshot:
+    """The state without what has to do with clients that have failed."""
+    return attrs.evolve(
+        state,
+        taken={n: t for n, t in state.taken.items() if n not in dead},
+        advertisements={n: e for n, e in state.advertisements.items() if e[0] not in dead},
+        # Where their advertisements drew a subscription, nobody will publish.
+        subscriptions={
+            n: e[: 4 if dead else 5] for n, e in state.subscriptions.items() if e[0] not in dead
+        },
+        arrivals={
+            name: (tuple(n for n in arrival[0] if n not in dead), *arrival[1:])
+            for name, arrival in state.arrivals.items()
+            if name[1][0] not in dead
+        },
+        held=[key for key in state.held if key[0] not in dead],
+    )
+
+
+def differences(lost: Snapshot, found: Snapshot, gone: Collection[NodeId] = ()) -> list[str]:
+    """In what a rebuilt broker is not the one that was lost, stable things apart.
+
+    Clients that failed with it, or are `gone` since, are not brought back, nor what came from them.
+    """
+    dead = (set(lost.taken) - set(found.taken)) | set(gone)
+    lost, found = _without(lost, dead), _without(found, dead)
+    node = f"{lost.node} as of step {lost.step}"
+    texts = [
+        f"{node}, taken of {neighbour}: {taken} became {found.taken[neighbour]}"
+        for neighbour, taken in lost.taken.items()
+        if found.taken[neighbour] < taken
+    ]
+    asked = lost.subscriptions
+    if dead:  # what only their advertisements had drawn there, nobody needs any more
+        drawn = [n for n in asked if n not in found.subscriptions]
+        asked = {n: e for n, e in asked.items() if n not in drawn or e[1] == e[0]}
+    for what, before, after in (
+        ("advertisements", lost.advertisements, found.advertisements),
+        ("subscriptions", asked, found.subscriptions),
+    ):
+        if before != after:
+            texts.append(f"{node}, {what}: {before} became {after}")
+    for name, arrival in found.arrivals.items():
+        known = lost.arrivals.get(name)
+        if known is not None and known != arrival:
+            texts.append(f"{node}, {name}: {known} became {arrival}")
+    held = [key for key in lost.held if key in found.held]
+    if held != [key for key in found.held if key in lost.held]:
+        texts.append(f"{node}, held: {lost.held} became {found.held}")
+    return texts

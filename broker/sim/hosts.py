@@ -1,0 +1,224 @@
+"""The doors of hosts, which may play several brokers, and of their clients; and every step checked.
+
+In the simulator everybody who has failed is still at hand. So each broker that is taken up is
+compared with the one that it replaces, as that was after the step at which it is taken up: they
+have to be the same. And after every step of every broker its invariants are checked.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from broker.client.core import ClientCore
+from broker.client.states import ClientState
+from broker.effects import Effect
+from broker.host.host import Host
+from broker.inputs import Input
+from broker.limits import Limits
+from broker.machine.invariants import check_invariants
+from broker.machine.machine import Machine
+from broker.sim.comparison import Snapshot, differences, snapshot
+from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
+from broker.vocabulary import Life
+from routing.ids import NodeId
+
+
+class Comparison:
+    """Every state that a broker may have to be taken up in, and what came of it when it was."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._states: dict[NodeId, dict[int, Snapshot]] = {}
+        self.residents: Callable[[], Collection[Resident]] = list
+        self.compared = 0
+        self.found: list[str] = []
+        """In what brokers differ from those that they replace."""
+
+    def stepped(self, machine: Machine) -> None:
+        """A broker has made a step."""
+        check_invariants(machine)
+        states = self._states.setdefault(machine.node, {})
+        states[machine.steps.number] = snapshot(machine)
+        for step in [step for step in states if step < machine.steps.log.base]:
+            del states[step]
+
+    def rebuilt(self, machine: Machine) -> None:
+        """A broker was taken up in this state."""
+        lost = self._states.get(machine.node, {}).get(machine.steps.number)
+        if lost is not None:
+            self.compared += 1
+            gone = {node.name for node in self.residents() if node.client and not node.is_alive}
+            self.found += differences(lost, snapshot(machine), gone)
+
+
+class _HostDoor(HostDoor):
+    """A process that plays as many brokers as it may have to."""
+
+    def __init__(self, host: Host, settings: Mapping[str, Any]) -> None:
+        """Be the door of this host."""
+        self._host = host
+        self._settings = settings
+
+    @property
+    def incarnation(self) -> int:
+        return self._host.me.incarnation
+
+    @property
+    def brokers(self) -> Sequence[NodeId]:
+        return () if self._host.has_stopped else tuple(self._host.parts.playing.brokers)
+
+    def start(self, now: float) -> list[Effect]:
+        return self._host.start(now)
+
+    def step(self, now: float, happened: Input) -> list[Effect]:
+        return self._host.step(now, happened)
+
+    def unfinished(self) -> list[str]:
+        return self._host.unfinished()
+
+    def status(self) -> dict[str, Any]:
+        return self._host.status()
+
+    def known_interests(self) -> list[str]:
+        machines = [played.machine for played in self._host.parts.playing.brokers.values()]
+        tables = [(m.interests.advertisements, m.interests.subscriptions) for m in machines]
+        return [entry.id for both in tables for table in both for entry in table]
+
+    def can_hand_over(self) -> bool:
+        return bool(self.brokers) and len(self._host.parts.seats.hosts()) > 1
+
+    def hand_over(self, now: float, random: Random) -> list[Effect]:
+        broker = random.choice(sorted(self.brokers))
+        others = [h for h in self._host.parts.seats.hosts() if h != self._host.me.name]
+        return self._host.relocate(now, broker, random.choice(others))[1]
+
+
+class _ClientDoor(ClientDoor):
+    """A client of such hosts."""
+
+    def __init__(self, core: ClientCore) -> None:
+        """Be the door of this core."""
+        self._core = core
+
+    @property
+    def calls(self) -> ClientCore:
+        return self._core
+
+    @property
+    def incarnation(self) -> int:
+        return self._core.incarnation
+
+    def start(self, now: float) -> list[Effect]:
+        self._core.start(now)
+        return self._core.take_effects()
+
+    def step(self, now: float, happened: Input) -> list[Effect]:
+        self._core.step(now, happened)
+        return self._core.take_effects()
+
+    def take_effects(self) -> list[Effect]:
+        return self._core.take_effects()
+
+    @property
+    def broker(self) -> NodeId | None:
+        return self._core.broker
+
+    @property
+    def is_open(self) -> bool:
+        return self._core.state not in (ClientState.LEAVING, ClientState.CLOSED)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._core.state is not ClientState.RECONNECTING
+
+    @property
+    def unconfirmed(self) -> int:
+        return self._core.unconfirmed
+
+    @property
+    def interests(self) -> Collection[str]:
+        return self._core.claims
+
+    @property
+    def has_lost_session(self) -> bool:
+        return self._core.has_lost_session
+
+    def unfinished(self) -> list[str]:
+        core = self._core
+        if core.state is not ClientState.READY:
+            return [f"is {core.state}"]
+        if core.unconfirmed:
+            return [f"{core.unconfirmed} publications were never confirmed"]
+        return [f"{core.kept} publications kept for ever"] if core.kept else []
+
+
+class StepCores(Cores):
+    """Hosts that take up exactly what others have lost."""
+
+    def __init__(self) -> None:
+        """Compare from the beginning."""
+        self.comparison = Comparison()
+
+    def attend(self, residents: Callable[[], Collection[Resident]]) -> None:
+        """Let it be known who is gone: what those had asked for is not brought back."""
+        self.comparison.residents = residents
+
+    def host(
+        self,
+        name: NodeId,
+        incarnation: int,
+        *,
+        address: str,
+        remembered: Any,
+        entropy: bytes,
+        limits: Limits,
+        settings: Mapping[str, Any],
+    ) -> tuple[Any, HostDoor]:
+        """Make a host, every step of which is looked at."""
+        host = Host(
+            name,
+            incarnation,
+            address=address,
+            remembered=remembered,
+            entropy=entropy,
+            limits=limits,
+            **settings,
+        )
+        host.parts.playing.observer = self.comparison
+        return host, _HostDoor(host, settings)
+
+    def client(
+        self, name: NodeId, incarnation: int, *, brokers: Sequence[NodeId], limits: Limits
+    ) -> tuple[Any, ClientDoor]:
+        """Make a client, which keeps a history."""
+        core = ClientCore(name, incarnation, brokers=brokers, limits=limits, recording=True)
+        return core, _ClientDoor(core)
+
+    def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
+        """The hosts that have failed and whose seats nobody has taken yet, and the frozen ones.
+
+        And those that have taken seats, as long as not all around have heard of it.
+        """
+        hosts = [node for node in nodes if node.host is not None]
+        alive = [node for node in hosts if node.is_alive and not node.core.has_stopped]
+        seated = _seated(alive)
+
+        def is_unresolved(node: Resident) -> bool:
+            life = Life(node.name, node.core.me.incarnation)
+            if not node.is_alive or node.core.has_stopped:
+                return life in seated
+            is_back = not node.is_ready and life.incarnation > 1
+            return node.is_frozen or node.core.is_vulnerable or (is_back and life in seated)
+
+        return [node.name for node in hosts if is_unresolved(node)]
+
+
+def _seated(alive: Collection[Resident]) -> set[Life]:
+    """Who plays something by the newest that anybody knows."""
+    newest: dict[NodeId, Any] = {}
+    for node in alive:
+        for seat in node.core.parts.seats.everything().seats:
+            known = newest.get(seat.broker)
+            if known is None or (known.term, known.is_vacant) < (seat.term, seat.is_vacant):
+                newest[seat.broker] = seat
+    return {seat.life for seat in newest.values() if not seat.left}
