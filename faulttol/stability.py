@@ -123,7 +123,7 @@ class StreamAbove(_Stream[Entry]):
         """Move the confirmed counter over what lacks nothing below."""
         advance = 0
         for entry in self.unconfirmed:
-            if entry.missing:
+            if entry.missing > 0:  # what is over may be confirmed once more
                 break
             advance += 1
         self.confirmed += self.unconfirmed[:advance]

@@ -80,6 +80,11 @@ def test_clients_that_are_away_lose_nothing_while_brokers_fail() -> None:
         assert troubles_of(seed, delta=2, crashes=5, cuts=4) == []
 
 
+def test_what_a_client_knew_to_be_stable_may_be_confirmed_once_more_by_others() -> None:
+    """Else it lacks less than nothing in a rebuilt broker, and holds up the stream upwards."""
+    assert troubles_of(21289, delta=2, crashes=5, deaths=1, cuts=3) == []
+
+
 # --- the log ------------------------------------------------------------------------------------
 
 
