@@ -99,6 +99,7 @@ class Clients:
             if broker == machine.node
             and known.absent_since is not None
             and client in below
+            and is_client(below[client])
             and not below[client].is_away
         ]
 

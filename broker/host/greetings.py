@@ -110,6 +110,8 @@ class Greetings:
         known = machine.neighbours.named(hello.node)
         if known is not None and self._is_session(known, hello):
             self._go_on(connection, hello, machine, known)
+        elif not machine.has_joined:
+            self._waiting.append(connection)  # it may be refused itself
         else:
             self._take_in(connection, hello, machine, played.term)
 
@@ -232,8 +234,7 @@ class Greetings:
         state = LinkState.TO_CLIENT if is_client else LinkState.TO_BROKER
         parts.connections.become_line(connection, state)
         connection.telling = parts.library.telling(None if is_client else connection.life)
-        if is_client:
-            parts.clients.note_there(connection.node, connection.peer)
+        parts.clients.note_there(connection.node, connection.peer)
         connection.hello = None
         self._welcome(connection, played.node, played.term, resumed=True, taken=known.taken)
         parts.playing.resume(connection, taken)
@@ -270,8 +271,7 @@ class Greetings:
         parts.connections.become_line(connection, state)
         connection.telling = parts.library.telling(None if is_client else connection.life)
         connection.hello = None
-        if is_client:
-            parts.clients.note_there(machine.node, hello.node)
+        parts.clients.note_there(machine.node, hello.node)
         # Where to look if this connection ends has to be known as early as possible.
         reach = parts.me.settings.delta + 1
         seats = parts.seats
