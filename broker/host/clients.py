@@ -120,7 +120,8 @@ class Clients:
         """Who is to be isolated, and why."""
         found = []
         for client in machine.neighbours.below.values():
-            if is_client(client) or not client.has_joined:
+            # Or a broker that has come and never said anything.
+            if is_client(client) or not client.taken:
                 reason = self._reason_to_isolate(machine, client, now)
                 if reason is not None:
                     found.append((client, reason))

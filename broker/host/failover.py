@@ -218,6 +218,9 @@ class Failover:
         node, reason = departure.node, departure.reason
         parts.losses.give_up_on(departure.owed, node, reason)
         parts.clients.forget(machine.node, node)
+        seat = parts.seats.seat_of(NodeId(node))
+        if seat is not None and seat.parent == machine.node and not seat.left:
+            parts.seats.leave(node)
         line = parts.connections.line(machine.node, node)
         if line is not None and line.life.incarnation == departure.incarnation:
             code = GoodbyeCode.ISOLATED if reason else GoodbyeCode.LEFT
@@ -234,10 +237,8 @@ class Failover:
         machine = parts.playing.machine(connection.node)
         known = None if machine is None else machine.neighbours.named(connection.peer)
         if machine is not None and known is not None and known.link == connection.link:
-            parts.playing.connect(machine, known, None)
-            if isinstance(known, Below):
-                machine.disconnected(known)
-            if is_client(known) or not known.has_joined:
+            parts.playing.disconnect(machine, known)
+            if is_client(known) or not known.taken:
                 parts.clients.note_absent(machine.node, known.node, parts.me.now)
 
     # --- taking up ----------------------------------------------------------------------------

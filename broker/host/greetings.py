@@ -115,23 +115,6 @@ class Greetings:
         else:
             self._take_in(connection, hello, machine, played.term)
 
-    def note_admitted(self) -> None:
-        """Brokers that were let in have seats from now on, whatever becomes of them."""
-        parts = self._parts
-        for line in parts.connections.with_state(LinkState.TO_BROKER):
-            machine = parts.playing.machine(line.node)
-            known = None if machine is None else machine.neighbours.below.get(line.peer)
-            if known is not None and known.has_joined and parts.seats.seat_of(line.peer) is None:
-                parts.seats.put(
-                    Seat(
-                        broker=line.peer,
-                        parent=line.node,
-                        term=max(line.term, 1),
-                        host=line.life.host,
-                        incarnation=line.life.incarnation,
-                    )
-                )
-
     def _wanted(self, hello: Hello) -> NodeId | None:
         """The broker that somebody means, or whichever is here."""
         parts = self._parts
@@ -249,6 +232,7 @@ class Greetings:
             reason = f"{machine.node} has {limits.clients_max} clients, and no room"
             parts.connections.close(connection, GoodbyeCode.DECLINED, reason)
             return
+        self._supersede(connection, hello, machine)
         objection = machine.names.objection_to(
             hello.node, hello.kind, hello.incarnation, hello.past.published
         )
@@ -280,6 +264,30 @@ class Greetings:
         parts.connections.send(connection, news)
         self._welcome(connection, machine.node, term, secret=secret)
         parts.playing.resume(connection, 0)
+
+    def _supersede(self, connection: Connection, hello: Hello, machine: Machine) -> None:
+        """Who was about to join, and begins once more, has lost the connection before it knew."""
+        parts = self._parts
+        known = machine.neighbours.below.get(hello.node)
+        line = parts.connections.line(machine.node, hello.node)
+        is_same = line is not None and line.life == connection.life
+        if known is not None and not known.has_joined and line is not None and is_same:
+            parts.connections.close(line, GoodbyeCode.LEFT, "replaced by a new connection")
+            parts.playing.disconnect(machine, known)
+
+    def seat(self, connection: Connection) -> None:
+        """A broker begins to speak: from then on it has a seat, whatever becomes of it."""
+        seats = self._parts.seats
+        if connection.kind is NodeKind.BROKER and seats.seat_of(connection.peer) is None:
+            seats.put(
+                Seat(
+                    broker=connection.peer,
+                    parent=connection.node,
+                    term=max(connection.term, 1),
+                    host=connection.life.host,
+                    incarnation=connection.life.incarnation,
+                )
+            )
 
     # --- hosts --------------------------------------------------------------------------------
 

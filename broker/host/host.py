@@ -217,7 +217,6 @@ class Host:
         parts, me = self.parts, self.me
         parts.playing.settle(me.now)
         self._let_go()
-        self.greetings.note_admitted()
         self.failover.review()
         self._step_down_if_needed()
         self.joining.advance()
@@ -350,6 +349,7 @@ class Host:
     def _take(self, connection: Connection, upto: int, count: int) -> None:
         messages = connection.batch[:count]
         del connection.batch[:count]
+        self.greetings.seat(connection)
         self.parts.playing.take(connection, upto, messages, self.me.now)
 
     def _require_legal(self, connection: Connection, message: Message) -> None:

@@ -115,27 +115,14 @@ class Joining:
                     self.on_seating(connection)
 
     def _see_whether_joined(self) -> None:
-        """From when on nobody has objected to its name, others know of it."""
+        """See whether anybody objects to its name."""
         parts = self._parts
-        me = parts.me
-        played = parts.playing.brokers.get(me.name)
-        if played is not None and parts.seats.seat_of(me.name) is None:
-            if played.machine.refusal is not None:
-                parts.outbox.log(Level.ERROR, "gave up", reason=played.machine.refusal)
-                parts.outbox.add(Stop(f"refused by the join point: {played.machine.refusal}"))
-            if not played.machine.has_joined:
-                return
-            parent = played.machine.neighbours.parent
-            assert parent is not None
-            seat = Seat(
-                broker=me.name,
-                parent=parent.node,
-                term=played.term,
-                host=me.name,
-                incarnation=me.incarnation,
-            )
-            parts.seats.learn(Seating(seats=(seat,)))
-        self._become_ready()
+        played = parts.playing.brokers.get(parts.me.name)
+        if played is not None and played.machine.refusal is not None:
+            parts.outbox.log(Level.ERROR, "gave up", reason=played.machine.refusal)
+            parts.outbox.add(Stop(f"refused by the join point: {played.machine.refusal}"))
+        elif played is None or played.machine.has_joined:
+            self._become_ready()
 
     def _is_connected(self) -> bool:
         """Whether a connection is there by which it hears of a place."""

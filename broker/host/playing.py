@@ -100,6 +100,12 @@ class Playing:
         neighbour.link = link
         machine.neighbours.version += 1
 
+    def disconnect(self, machine: Machine, neighbour: Neighbour) -> None:
+        """No connection leads to a neighbour any more; it may come back."""
+        self.connect(machine, neighbour, None)
+        if isinstance(neighbour, Below):
+            machine.disconnected(neighbour)
+
     def resume(self, connection: Connection, taken: int) -> None:
         """Send a neighbour whatever it has not taken."""
         machine = self.brokers[connection.node].machine
