@@ -335,9 +335,9 @@ class Host:
                 complete, upto = len(batch), message.step
                 connection.step = upto
             elif type(message) in _BETWEEN_BATCHES:
-                if upto:
-                    self._take(connection, upto, complete)
-                    complete, upto = 0, 0
+                if upto and not self._take(connection, upto, complete):
+                    return
+                complete, upto = 0, 0
                 self._on_message(connection, message)
                 if not self.parts.connections.is_open(connection):
                     return
@@ -346,7 +346,8 @@ class Host:
         if upto:
             self._take(connection, upto, complete)
 
-    def _take(self, connection: Connection, upto: int, count: int) -> None:
+    def _take(self, connection: Connection, upto: int, count: int) -> bool:
+        """Let a broker take a part of a batch; returns whether the connection outlives that."""
         messages = connection.batch[:count]
         del connection.batch[:count]
         self.greetings.seat(connection)

@@ -1,0 +1,23 @@
+"""Hosts that freeze, are cut off, or read much at once: what others go on to promise."""
+
+from routing.ids import NodeId
+from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Lively
+
+
+def test_whoever_says_something_in_the_same_read_as_its_leave_has_left() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b1")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    writer.publishes(x=1)
+    overlay.passes(2.5 * LINK_DELAY_S)
+    # What the reader says from now on, b1 hears as one read: it leaves, and confirms.
+    overlay.world.pause(NodeId("b1"), 0.2)
+    assert reader.received == ["writer:1"]
+    reader.leaves()
+    overlay.passes(1.0)
+
+    assert reader.node.stopped == "left"
+    assert overlay.troubles() == []
