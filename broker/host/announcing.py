@@ -4,7 +4,7 @@ A host that takes a broker up stands for more than before. Everybody within δ h
 logs then: each passes them on at once, and confirms when all beyond it have confirmed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import attrs
 
@@ -23,6 +23,8 @@ class _Announcement:
     reach: int
     then: Callable[[], None]
     """What is done when all have confirmed."""
+    about: Collection[NodeId] = ()
+    """Of its own ones, what is to be heard; what it does not play any more, others tell."""
     origin: Connection | None = None
     """From where it comes; None if it is this host's own."""
     asked: dict[LinkId, None] = attrs.field(factory=dict)
@@ -32,9 +34,16 @@ class _Announcement:
 class Announcements:
     """What one host has announced, or passes on, and is not confirmed yet."""
 
-    def __init__(self, me: Identity, connections: Connections, seats: Seats) -> None:
-        """Begin with none."""
+    def __init__(
+        self,
+        me: Identity,
+        connections: Connections,
+        seats: Seats,
+        brokers: Collection[NodeId],
+    ) -> None:
+        """Begin with none; `brokers` are those that this host plays."""
         self._me = me
+        self._brokers = brokers
         self._connections = connections
         self._seats = seats
         self._numbers = 0
@@ -45,9 +54,9 @@ class Announcements:
         """Whether all of its own have reached everybody."""
         return all(each.origin is not None for each in self._under_way.values())
 
-    def begin(self, then: Callable[[], None] = lambda: None) -> None:
-        """Let everybody within δ hosts hear the logs as they stand; `then` go on."""
-        self._add(self._me.settings.delta, then, None)
+    def begin(self, about: Collection[NodeId], then: Callable[[], None] = lambda: None) -> None:
+        """Let everybody within δ hosts hear the logs of these as they stand; `then` go on."""
+        self._add(self._me.settings.delta, then, about=about)
 
     def on_announce(self, connection: Connection, announce: Announce) -> None:
         """Another host has something to pass on, which was learnt already."""
@@ -57,13 +66,21 @@ class Announcements:
             self._connections.send(connection, confirmation)
 
         if announce.reach > 1:
-            self._add(announce.reach - 1, confirm, connection)
+            self._add(announce.reach - 1, confirm, origin=connection)
         else:
             confirm()
 
-    def _add(self, reach: int, then: Callable[[], None], origin: Connection | None) -> None:
+    def _add(
+        self,
+        reach: int,
+        then: Callable[[], None],
+        *,
+        about: Collection[NodeId] = (),
+        origin: Connection | None = None,
+    ) -> None:
         self._numbers += 1
-        self._under_way[self._numbers] = _Announcement(self._numbers, reach, then, origin)
+        each = _Announcement(self._numbers, reach, then, about, origin)
+        self._under_way[each.number] = each
         self.advance()
 
     def on_announced(self, connection: Connection, number: int) -> None:
@@ -87,7 +104,8 @@ class Announcements:
             waiting = adjacent - each.confirmed.keys()
             if each.origin is not None:
                 waiting.discard(each.origin.life.host)
-            if not waiting or not each.reach:
+            is_given_up = each.origin is None and not any(b in self._brokers for b in each.about)
+            if not waiting or not each.reach or is_given_up:
                 del self._under_way[each.number]
                 each.then()
             else:

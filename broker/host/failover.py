@@ -297,7 +297,7 @@ class Failover:
         for machine in machines.values():
             parts.playing.send_again(machine)
         self._join_up(machines, {(a.node, a.to): a for a in attachments})
-        parts.announcements.begin()
+        parts.announcements.begin(region)
 
     def _report(self, machine: Machine, term: int, attachments: Iterable[Attachment]) -> None:
         parts = self._parts

@@ -200,14 +200,19 @@ class Greetings:
         """A client that was away is back, once all around know that it is to be waited for."""
         parts = self._parts
         parts.playing.come_back(machine, client)
-        parts.announcements.begin(lambda: self._go_on_with(connection, taken, machine, client))
+        parts.announcements.begin(
+            [machine.node], lambda: self._go_on_with(connection, taken, machine, client)
+        )
 
     def _go_on_with(
         self, connection: Connection, taken: int, machine: Machine, client: Below
     ) -> None:
-        is_there = machine.neighbours.below.get(client.node) is client
-        if self._parts.connections.is_open(connection) and is_there:
-            self.join_line(connection, taken, client)
+        is_played = self._parts.playing.machine(machine.node) is machine
+        if is_played and machine.neighbours.below.get(client.node) is client:
+            if self._parts.connections.is_open(connection):
+                self.join_line(connection, taken, client)
+        else:  # it was given up meanwhile, or the client was: that is another greeting
+            self._waiting.append(connection)
 
     def join_line(self, connection: Connection, taken: int, known: Neighbour) -> None:
         """Welcome a neighbour, and send it whatever it has not taken."""

@@ -156,7 +156,7 @@ class Host:
             takeovers,
             clients,
             Losses(self.outbox, most=limits.status_skipped_max),
-            Announcements(self.me, connections, seats),
+            Announcements(self.me, connections, seats, playing.brokers),
         )
         self.greetings = Greetings(self.parts)
         self.failover = Failover(self.parts, self.greetings)

@@ -21,3 +21,23 @@ def test_whoever_says_something_in_the_same_read_as_its_leave_has_left() -> None
 
     assert reader.node.stopped == "left"
     assert overlay.troubles() == []
+
+
+def test_a_client_is_not_lost_whose_broker_is_given_up_while_others_hear_that_it_is_back() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b0")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.world.take_off_the_net(NodeId("reader"), NodeId("b1"), 0.5)
+    overlay.passes(0.3)
+    writer.publishes(x=1)
+    while not overlay.host("b1").is_vulnerable:
+        overlay.passes(LINK_DELAY_S / 2)
+    overlay.hears_of_the_end_of("b1", taker="b0")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.players("b1") == ["b0"]
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
