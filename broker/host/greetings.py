@@ -167,7 +167,6 @@ class Greetings:
             return hello.kind is NodeKind.BROKER and hello.known_term > 0
         return (
             hello.kind is NodeKind.CLIENT
-            and known.has_joined
             and known.incarnation == hello.incarnation
             and hello.known_term > 0
         )
@@ -242,7 +241,12 @@ class Greetings:
             hello.node, hello.kind, hello.incarnation, hello.past.published
         )
         if objection is not None:
-            self._refuse(connection, objection)
+            line = parts.connections.line(machine.node, hello.node)
+            if line is not None and line.heard_at <= connection.opened_at:
+                # Perhaps it is a connection that has ended: whoever has that name may say so.
+                self._waiting.append(connection)
+            else:
+                self._refuse(connection, objection)
             return
         secret = parts.clients.new_secret() if is_client else ""
         standing = Standing(

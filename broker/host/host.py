@@ -4,6 +4,7 @@ An input and a time in, effects out; no socket, no clock, no randomness. What a 
 `broker/machine`; here is what is around it: connections, greetings, time, who has failed.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -172,6 +173,8 @@ class Host:
         self._drain_until: float | None = None
         self._tick_at: float | None = None
         self._ticked_at = 0.0
+        self._awake_since = -math.inf
+        """When this host noticed that it had slept, the last time."""
         self._isolate_at: float | None = None
         self._protocol_errors = 0
         self._remembered_version = -1
@@ -352,6 +355,7 @@ class Host:
         del connection.batch[:count]
         self.greetings.seat(connection)
         self.parts.playing.take(connection, upto, messages, self.me.now)
+        return self.parts.connections.is_open(connection)
 
     def _require_legal(self, connection: Connection, message: Message) -> None:
         speaker = Speaker(
@@ -539,12 +543,11 @@ class Host:
         if now - self._ticked_at > limits.heartbeat_timeout_s:
             # This host has slept: what it has not heard, nobody may have said.
             self.parts.doubts.trust_all(now)
-            for connection in self.parts.connections:
-                connection.heard_at = now
+            self._awake_since = now
         self._ticked_at = now
         self.joining.on_tick()
         for connection in self.parts.connections:
-            silent = now - connection.heard_at
+            silent = now - max(connection.heard_at, self._awake_since)
             if connection.state is LinkState.AWAITING_HELLO and connection.hello is None:
                 if now - connection.opened_at > limits.greeting_timeout_s:
                     reason = f"no greeting within {limits.greeting_timeout_s:g} s"

@@ -41,3 +41,45 @@ def test_a_client_is_not_lost_whose_broker_is_given_up_while_others_hear_that_it
     assert overlay.players("b1") == ["b0"]
     assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
+
+
+def test_a_client_goes_on_where_it_was_just_about_to_join() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    overlay.world.add_client(NodeId("reader"), NodeId("b1"))
+    overlay.passes(3.5 * LINK_DELAY_S)  # its Join is on its way
+    overlay.freezes("b1")
+    overlay.passes(LINK_DELAY_S)
+    overlay.loses_silently("reader", "b1")
+    overlay.passes(1.0)
+    overlay.goes_on("b1")
+    overlay.passes(2 * INTERVAL_S)
+
+    assert overlay.world.nodes[NodeId("reader")].is_ready
+    assert overlay.troubles() == []
+
+
+def test_a_later_life_of_a_client_is_let_in_before_the_end_of_the_earlier_one_is_noticed() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader = overlay.client("reader", "b1")
+    overlay.loses_silently("reader", "b1")
+    overlay.crashes("reader")
+    overlay.restarts("reader")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert reader.node.stopped == "crashed"
+    assert overlay.world.nodes[NodeId("reader")].is_ready
+    assert overlay.troubles() == []
+
+
+def test_a_second_process_that_uses_the_name_of_a_client_is_refused_at_once() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader = overlay.client("reader", "b1")
+    second = overlay.world.add_client(NodeId("reader"), NodeId("b1"), incarnation=2)
+    overlay.passes(2 * INTERVAL_S)
+
+    assert second.stopped is not None
+    assert "the name reader is taken by incarnation 1" in second.stopped
+    assert reader.node.is_alive
