@@ -92,6 +92,7 @@ class Joining:
         me = self._parts.me
         if not me.is_ready:
             me.is_ready = True
+            self._is_new = False  # should it have nothing to play one day, it stands by
             self._parts.outbox.add(BecomeReady())
             millis = round(1000 * (me.now - me.started_at), 3)
             kind = "operational" if self._was_there else "joined"
@@ -137,10 +138,19 @@ class Joining:
 
     def _dial(self) -> None:
         parts = self._parts
-        if self.is_looking and not parts.me.is_stopping:
+        self._note_candidates()
+        if self.is_looking and self._candidates and not parts.me.is_stopping:
             parts.dialling.dial(ToJoin(), self._address, parts.me.now)
             if not parts.dialling.is_wanted(ToJoin()):
                 self._dial_at = parts.dialling.wake_at(parts.me.now)
+
+    def _note_candidates(self) -> None:
+        """Whoever is said to play something may be asked as well."""
+        parts = self._parts
+        seats = map(parts.seats.seat_of, parts.seats.brokers())
+        places = (parts.seats.place_of(seat.host) for seat in seats if seat is not None)
+        others = [p.address for p in places if p is not None and p.host != parts.me.name]
+        self._candidates = list(dict.fromkeys([*self._candidates, *others]))
 
     @property
     def _address(self) -> str:
@@ -152,13 +162,10 @@ class Joining:
         if not self.is_looking:
             return
         self._next += 1
-        seats = map(parts.seats.seat_of, parts.seats.brokers())
-        places = (parts.seats.place_of(seat.host) for seat in seats if seat is not None)
-        others = [p.address for p in places if p is not None and p.host != parts.me.name]
-        self._candidates = list(dict.fromkeys([*self._candidates, *others]))
+        self._note_candidates()
         if self._next % len(self._candidates) == 0:
             self._rounds += 1
-            if self._was_root() and self._rounds > 1:
+            if self._was_root() and self._rounds > 1 and not parts.me.is_ready:
                 self._become_root()
                 return
             self._dial_at = parts.dialling.pause(ToJoin(), self._address, parts.me.now)
@@ -211,7 +218,7 @@ class Joining:
             self._parts.outbox.add(Stop(f"refused by the join point: {goodbye.reason}"))
             return
         self.is_looking = not self._parts.playing.brokers
-        if goodbye.code is GoodbyeCode.ELSEWHERE:
+        if goodbye.code is GoodbyeCode.ELSEWHERE and not self._parts.me.is_ready:
             self._is_new = self._parts.seats.seat_of(self._parts.me.name) is None
         self._try_next()
 
@@ -289,7 +296,7 @@ class Joining:
         parts = self._parts
         me = parts.me
         is_answer = isinstance(connection.purpose, ToJoin) and parts.seats.brokers()
-        if not is_answer or self._is_new or self.standby or me.name in parts.playing.brokers:
+        if not is_answer or self._is_new or me.is_ready or me.name in parts.playing.brokers:
             return
         seat = parts.seats.seat_of(me.name)
         if seat is None:

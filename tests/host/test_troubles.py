@@ -83,3 +83,16 @@ def test_a_second_process_that_uses_the_name_of_a_client_is_refused_at_once() ->
     assert second.stopped is not None
     assert "the name reader is taken by incarnation 1" in second.stopped
     assert reader.node.is_alive
+
+
+def test_a_host_that_has_given_everything_up_stands_by_and_asks_for_nothing_back() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    overlay.relocates("b0", host="b1")
+    overlay.passes(2 * TIMEOUT_S)
+    overlay.relocates("b1", host="b0")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.players("b0") == ["b1"]
+    assert overlay.players("b1") == ["b0"]
+    assert overlay.troubles() == []

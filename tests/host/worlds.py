@@ -125,6 +125,15 @@ class Lively:
     def heals(self, cut: Cut) -> None:
         self.world.heal(cut)
 
+    def relocates(self, broker: str, *, host: str) -> None:
+        """Ask whoever plays a broker to let another host have it."""
+        node = self.world.who_plays(NodeId(broker))
+        assert node is not None
+        now = self.world.time_of(node)
+        reason, effects = node.core.relocate(now, NodeId(broker), NodeId(host))
+        assert not reason
+        self.world._carry_out(node, effects)
+
     def hears_of_the_end_of(self, broker: str, *, taker: str) -> None:
         """Let the host that plays a broker hear that another one is going to."""
         node = self.world.who_plays(NodeId(broker))
