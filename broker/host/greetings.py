@@ -69,6 +69,10 @@ class Greetings:
                 self._note_life(connection.life, hello.address)
             self._greet(connection, hello)
 
+    def send_away(self, connection: Connection) -> None:
+        """Somebody has waited for too long: others may know more."""
+        self._send_elsewhere(connection, "nothing is known here")
+
     def greet_waiting(self) -> None:
         """Look again at those whose broker was not played here."""
         waiting, self._waiting = self._waiting, []
@@ -87,6 +91,9 @@ class Greetings:
     def _greet(self, connection: Connection, hello: Hello) -> None:
         parts = self._parts
         broker = self._wanted(hello)
+        if broker is None and parts.me.is_ready:
+            self._send_elsewhere(connection, f"{parts.me.name} plays nothing")
+            return
         if broker is None or (broker in parts.playing.brokers and not parts.me.is_ready):
             self._waiting.append(connection)  # nothing is known here yet
             return

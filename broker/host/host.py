@@ -569,6 +569,9 @@ class Host:
         self.failover.look_again_at(now)
 
     def _on_silence(self, connection: Connection, reason: str) -> None:
+        if connection.state is LinkState.AWAITING_HELLO:  # it waits for an answer
+            self.greetings.send_away(connection)
+            return
         self.parts.connections.close(connection, GoodbyeCode.TIMEOUT, reason)
         if connection.is_between_hosts:
             self.parts.doubts.note(connection.life, Sign.SILENT, self.me.now)

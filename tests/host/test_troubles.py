@@ -96,3 +96,15 @@ def test_a_host_that_has_given_everything_up_stands_by_and_asks_for_nothing_back
     assert overlay.players("b0") == ["b1"]
     assert overlay.players("b1") == ["b0"]
     assert overlay.troubles() == []
+
+
+def test_a_host_that_plays_nothing_says_where_something_is_played() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    overlay.relocates("b1", host="b0")
+    overlay.passes(2 * TIMEOUT_S)
+    reader = overlay.client("reader", "b1")
+
+    assert reader.node.client is not None
+    assert reader.node.client.broker == "b0"
+    assert overlay.troubles() == []
