@@ -236,6 +236,9 @@ class Greetings:
     def _take_in(self, connection: Connection, hello: Hello, machine: Machine, term: int) -> None:
         """Somebody new stands below a broker from now on; whether it may, the others are asked."""
         parts = self._parts
+        if not machine.has_joined:
+            self._waiting.append(connection)
+            return
         limits = parts.me.limits
         is_client = hello.kind is NodeKind.CLIENT
         clients = sum(n.kind is NodeKind.CLIENT for n in machine.neighbours.below.values())
