@@ -317,6 +317,9 @@ class Greetings:
         connection.peer = hello.host
         connection.life = Life(hello.host, hello.incarnation)
         self._note_life(connection.life, hello.address)
+        # Whoever does not know yet that others have taken over from it hears it before all else.
+        connection.seats_told = parts.seats.version
+        parts.connections.send(connection, parts.seats.everything())
         self._welcome(connection, parts.me.name, 0)
 
     def _note_life(self, life: Life, address: str) -> None:

@@ -284,6 +284,7 @@ class Joining:
         parts.connections.send(connection, Seating(hosts=(place,)))
         if self.standby:
             self._become_ready()
+        self.on_seating(connection)
 
     def on_relocated(self, reason: str) -> None:
         """Whoever plays this host's broker gives it up, or not yet."""
@@ -295,7 +296,8 @@ class Joining:
         """This host knows now who plays what: if its own broker is played, it asks for it."""
         parts = self._parts
         me = parts.me
-        is_answer = isinstance(connection.purpose, ToJoin) and parts.seats.brokers()
+        is_there = connection.state is LinkState.TO_HOST and parts.seats.brokers()
+        is_answer = is_there and isinstance(connection.purpose, ToJoin)
         if not is_answer or self._is_new or me.is_ready or me.name in parts.playing.brokers:
             return
         seat = parts.seats.seat_of(me.name)

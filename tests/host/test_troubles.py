@@ -108,3 +108,21 @@ def test_a_host_that_plays_nothing_says_where_something_is_played() -> None:
     assert reader.node.client is not None
     assert reader.node.client.broker == "b0"
     assert overlay.troubles() == []
+
+
+def test_a_root_that_was_frozen_hears_that_others_have_gone_on_without_it() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b0"), overlay.client("writer", "b2")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.freezes("b0")
+    overlay.passes(4 * TIMEOUT_S)
+    writer.publishes(x=1)
+    overlay.goes_on("b0")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert len(overlay.players("b0")) == 1
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
