@@ -226,6 +226,15 @@ class Limits:
         return self.frame_bytes_max - 8 * COUNTER_BYTES
 
     @property
+    def answer_timeout_s(self) -> float:
+        """For an answer to a client's greeting, or a heartbeat instead.
+
+        Who has been silent, and does not answer now, has been frozen or cut off: the client goes to
+        whoever takes over while that still waits for it, a heartbeat timeout long.
+        """
+        return HEARTBEATS_MIN * self.heartbeat_interval_s
+
+    @property
     def heartbeat_interval_ms(self) -> int:
         """As people and messages have it."""
         return round(1000 * self.heartbeat_interval_s)

@@ -337,12 +337,19 @@ class ClientCore:
         elif session.contact is Contact.ATTACHING and session.link is not None:
             self._outbox.send(session.link, Heartbeat())
         silent = self._now - self._heard_at
-        if session.link is not None and silent > self.limits.heartbeat_timeout_s:
+        if session.link is not None and silent > self._patience_s:
             reason = f"silent for {silent:.1f} s"
             if overslept:  # it was this client that did not listen
                 session.hang_up(reason, self._now)
             else:
                 session.on_silence(reason, self._now)
+
+    @property
+    def _patience_s(self) -> float:
+        """How long whoever is at the other end may be silent."""
+        if self.session.contact is Contact.GREETING:
+            return self.limits.answer_timeout_s
+        return self.limits.heartbeat_timeout_s
 
     def _arm_timer(self) -> None:
         if not self.session.is_over:

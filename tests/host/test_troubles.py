@@ -126,3 +126,18 @@ def test_a_root_that_was_frozen_hears_that_others_have_gone_on_without_it() -> N
     assert len(overlay.players("b0")) == 1
     assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
+
+
+def test_clients_of_a_frozen_host_come_before_whoever_takes_over_gives_them_up() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b2")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.freezes("b1")
+    writer.publishes(x=1)
+    overlay.passes(4 * TIMEOUT_S)
+
+    assert overlay.players("b1") == ["b0", "b1"]
+    assert reader.received == ["writer:1"]
