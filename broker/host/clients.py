@@ -79,7 +79,9 @@ class Clients:
 
     def note_there(self, broker: NodeId, client: NodeId) -> None:
         """It has a connection."""
-        self._known.setdefault((broker, client), _Client()).absent_since = None
+        known = self._known.get((broker, client))
+        if known is not None:
+            known.absent_since = None
 
     def forget(self, broker: NodeId, client: NodeId) -> None:
         """It is no client any more."""

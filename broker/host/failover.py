@@ -222,9 +222,12 @@ class Failover:
         if seat is not None and seat.parent == machine.node and not seat.left:
             parts.seats.leave(node)
         line = parts.connections.line(machine.node, node)
-        if line is not None and line.life.incarnation == departure.incarnation:
-            code = GoodbyeCode.ISOLATED if reason else GoodbyeCode.LEFT
-            parts.connections.close(line, code, reason or f"{node} left")
+        if line is None:
+            return
+        if line.state is LinkState.TO_CLIENT and line.life.incarnation != departure.incarnation:
+            return  # of a later life
+        code = GoodbyeCode.ISOLATED if reason else GoodbyeCode.LEFT
+        parts.connections.close(line, code, reason or f"{node} left")
 
     def hang_up(self, connection: Connection, reason: str) -> None:
         """End a connection to a neighbour from this side."""

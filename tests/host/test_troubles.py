@@ -141,3 +141,16 @@ def test_clients_of_a_frozen_host_come_before_whoever_takes_over_gives_them_up()
 
     assert overlay.players("b1") == ["b0", "b1"]
     assert reader.received == ["writer:1"]
+
+
+def test_a_broker_that_is_about_to_join_and_has_lost_its_connection_once_is_not_dropped() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    overlay.freezes("b0")
+    overlay.world.add_broker(NodeId("b3"), NodeId("b1"), fallbacks=[NodeId("b2")])
+    overlay.passes(0.2)
+    overlay.world.break_link(NodeId("b3"), NodeId("b1"))
+    overlay.passes(4 * TIMEOUT_S)
+
+    assert "neighbour dropped" not in "\n".join(overlay.world.trace)
+    assert overlay.world.nodes[NodeId("b3")].is_ready
