@@ -334,6 +334,8 @@ class Failover:
                 if other is not None:
                     back = other.neighbours.named(node)
                     assert back is not None
+                    # What it was told of progress, it was told in its life before.
+                    other.connected(back)
                     if neighbour.node not in machines:
                         parts.playing.ask_again(other, back)
                     parts.playing.push(node, neighbour.node)

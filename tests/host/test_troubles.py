@@ -154,3 +154,19 @@ def test_a_broker_that_is_about_to_join_and_has_lost_its_connection_once_is_not_
 
     assert "neighbour dropped" not in "\n".join(overlay.world.trace)
     assert overlay.world.nodes[NodeId("b3")].is_ready
+
+
+def test_what_is_told_between_two_brokers_of_one_host_begins_anew_when_one_is_taken_up() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader, writer = overlay.client("reader", "b0", "b1"), overlay.client("writer", "b1")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    writer.publishes(x=1)
+    overlay.passes(1.5 * LINK_DELAY_S)
+    overlay.crashes("b0")
+    overlay.passes(TIMEOUT_S)
+
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
