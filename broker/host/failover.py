@@ -23,7 +23,7 @@ from broker.machine.machine import Departure, Machine
 from broker.machine.neighbours import Above, Below, Neighbour, is_client
 from broker.machine.rebuild import rebuild
 from broker.messages import GoodbyeCode, NodeKind
-from broker.vocabulary import AttachRequest, Life, Probe, Relocate, Seating
+from broker.vocabulary import AttachRequest, Life, Probe, Relocate, Seat, Seating
 from faulttol.steplog import Taken
 from routing.ids import NodeId
 
@@ -248,11 +248,14 @@ class Failover:
 
     def _forbid_what_was_sealed(self) -> None:
         """Somebody has attached for good, and the broker seems to live: it has to give up."""
-        parts = self._parts
-        for seat in parts.takeovers.attached_in_vain():
-            if not seat.is_vacant:
-                vacant = attrs.evolve(seat, is_vacant=True, taker=parts.me.name)
-                self.learn(Seating(seats=(vacant,)))
+        for seat in self._parts.takeovers.attached_in_vain():
+            self._take_away(seat)
+
+    def _take_away(self, seat: Seat) -> None:
+        """Whoever plays a broker has to give it up, as not everybody listens to this term of it."""
+        if not seat.is_vacant:
+            vacant = attrs.evolve(seat, is_vacant=True, taker=self._parts.me.name)
+            self.learn(Seating(seats=(vacant,)))
 
     def _go_on(self, takeover: Takeover, now: float) -> None:
         """Do what can be done for a region: see for those who are missing, or take it up."""
@@ -432,6 +435,10 @@ class Failover:
         if parts.me.settings.delta and parts.seats.is_lost(broker, doubted):
             region = parts.seats.region_of(broker, doubted)
             host = parts.seats.coordinator(region, doubted)
+        elif parts.sealed.get((node, broker), 0) >= seat.term:
+            # It has attached somewhere, where nothing came of it.
+            self._take_away(seat)
+            return
         elif isinstance(neighbour, Above):
             host = seat.host
         else:

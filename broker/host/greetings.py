@@ -431,7 +431,10 @@ class Greetings:
         lives = parts.takeovers.questions_for(connection.life.host)
         if lives:
             parts.connections.send(connection, Probe(lives=tuple(sorted(lives, key=str))))
-        else:
+        # Nobody else may tell it what is to be taken up here.
+        connection.seats_told = parts.seats.version
+        parts.connections.send(connection, parts.seats.everything())
+        if not lives:
             parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
 
     def _on_neighbour(

@@ -170,3 +170,25 @@ def test_what_is_told_between_two_brokers_of_one_host_begins_anew_when_one_is_ta
 
     assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
+
+
+def test_who_has_attached_where_nothing_came_of_it_has_the_broker_taken_up_all_the_same() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b0"), overlay.client("writer", "b2")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.freezes("b0")
+    attaching, coordinator = overlay.host("b2"), overlay.host("b1")
+    while not attaching.parts.sealed:
+        overlay.passes(LINK_DELAY_S / 2)
+    # What it says of b0 is on its way when the one who asked for it hears of that again.
+    overlay.goes_on("b0")
+    coordinator.parts.doubts.heard(overlay.host("b0").me.life, coordinator.me.now)
+    writer.publishes(x=1)
+    overlay.passes(3 * TIMEOUT_S)
+
+    assert len(overlay.players("b0")) == 1
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
