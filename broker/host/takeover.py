@@ -287,8 +287,10 @@ class Takeovers:
             parents[broker] = self._seats.parent_of(broker)
         attachments = [
             attachment
-            for (_, to), (term, attachment) in self._attached.items()
+            for (node, to), (term, attachment) in self._attached.items()
             if to in region and term >= self._term_of(to)
+            # Who has attached and then failed, too, is rebuilt.
+            and node not in region
         ]
         # What they said of logs was learnt when they said it.
         logs = self._library.known()
