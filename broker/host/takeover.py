@@ -151,7 +151,7 @@ class Takeovers:
     def borders(self, region: frozenset[NodeId]) -> list[tuple[Border, NodeKind]]:
         """Who stands next to it: brokers by their seats, and whoever the step logs name."""
         found: dict[Border, NodeKind] = {}
-        for broker in region:
+        for broker in sorted(region):
             parent = self._seats.parent_of(broker)
             for near in (*self._seats.children_of(broker), *([] if parent is None else [parent])):
                 found[near, broker] = NodeKind.BROKER
@@ -288,7 +288,8 @@ class Takeovers:
         attachments = [
             attachment
             for (node, to), (term, attachment) in self._attached.items()
-            if to in region and term >= self._term_of(to)
+            if to in region
+            and term >= self._term_of(to)
             # Who has attached and then failed, too, is rebuilt.
             and node not in region
         ]
@@ -298,7 +299,7 @@ class Takeovers:
 
     def new_seats(self, region: Iterable[NodeId], life: Life) -> list[Seat]:
         """The seats of a region once this host has taken it up."""
-        seats = [self._seats.seat_of(broker) for broker in region]
+        seats = [self._seats.seat_of(broker) for broker in sorted(region)]
         return [
             attrs.evolve(
                 seat,
