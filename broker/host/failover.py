@@ -4,7 +4,7 @@ Nothing here remembers what it has told or asked: whoever is asked by mistake an
 knows, and then all is looked at again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import attrs
 
@@ -16,12 +16,12 @@ from broker.host.doubts import Sign, Standing
 from broker.host.greetings import Greetings
 from broker.host.link_states import LinkState
 from broker.host.parts import Parts
-from broker.host.takeover import Takeover
+from broker.host.takeover import Border, Takeover
 from broker.machine.attachments import Attachment, attach
 from broker.machine.joining import reattach
 from broker.machine.machine import Departure, Machine
 from broker.machine.neighbours import Above, Below, Neighbour, is_client
-from broker.machine.rebuild import rebuild
+from broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding
 from broker.messages import GoodbyeCode, NodeKind
 from broker.vocabulary import AttachRequest, Life, Probe, Relocate, Seat, Seating
 from faulttol.steplog import Taken
@@ -264,7 +264,7 @@ class Failover:
             takeover.asked_at = now
             self._ask_missing(takeover)
         if parts.takeovers.ready(takeover, now):
-            self._take_up(takeover.region)
+            self._work_on(takeover)
 
     def _ask_missing(self, takeover: Takeover) -> None:
         """Who has not attached may not have noticed; or has failed, and the region is larger."""
@@ -274,35 +274,36 @@ class Failover:
             if seat is not None and seat.host != parts.me.name:
                 self.ask(seat.life, parts.takeovers.lives_of(takeover.region))
 
-    def _take_up(self, region: frozenset[NodeId]) -> None:
+    def _work_on(self, takeover: Takeover) -> None:
+        """Rebuild a piece of a region; when all is done, play it."""
+        if takeover.work is None:
+            takeover.work = self._parts.takeovers.begin_rebuilding(
+                takeover.region, self._parts.outbox
+            )
+        if takeover.work.advance(PIECES_AT_ONCE):
+            self._take_up(takeover.region, takeover.work)
+        else:
+            self.look_again_at(self._parts.me.now)
+
+    def _take_up(self, region: frozenset[NodeId], work: Rebuilding) -> None:
         """Play the brokers of a region from now on, as they were."""
         parts = self._parts
         me = parts.me
-        parts.takeovers.attach_own(region)
-        parents, attachments = parts.takeovers.begin_rebuilding(region)
-        machines = rebuild(
-            parents,
-            attachments,
-            settings=me.settings,
-            limits=me.limits,
-            outbox=parts.outbox,
-            now=me.now,
-        )
         lost = parts.takeovers.failed_of(region)
         seats = parts.takeovers.new_seats(region, me.life)
-        parts.takeovers.end(region)
+        late = parts.takeovers.end(region, work.attachments)
         proven = [life for life in lost if life in parts.doubts.proven()]
         news = Seating(seats=tuple(seats), failed=tuple(lost), proven=tuple(proven))
         parts.seats.learn(news)
         for seat in seats:
-            machine = machines[seat.broker]
+            machine = work.machines[seat.broker]
             if parts.playing.observer is not None:
                 parts.playing.observer.rebuilt(machine)
             parts.playing.take_up(machine, seat.term)
-            self._report(machine, seat.term, attachments)
-        for machine in machines.values():
+            self._report(machine, seat.term, work.attachments)
+        for machine in work.machines.values():
             parts.playing.send_again(machine)
-        self._join_up(machines, {(a.node, a.to): a for a in attachments})
+        self._join_up(work.machines, {(a.node, a.to): a for a in work.attachments}, late)
         parts.announcements.begin(region)
 
     def _report(self, machine: Machine, term: int, attachments: Iterable[Attachment]) -> None:
@@ -327,7 +328,8 @@ class Failover:
     def _join_up(
         self,
         machines: dict[NodeId, Machine],
-        attached: dict[tuple[NodeId, NodeId], Attachment],
+        attached: dict[Border, Attachment],
+        late: Collection[Border],
     ) -> None:
         """Join what was taken up to its neighbours: here, and at the connections that wait."""
         parts = self._parts
@@ -349,6 +351,8 @@ class Failover:
             key = (connection.peer, connection.node)
             if key in attached:
                 self._welcome_back(connection, attached[key])
+            elif key in late:
+                self._greetings.greet_again(connection)
 
     def _welcome_back(self, connection: Connection, attachment: Attachment) -> None:
         """A node of the boundary goes on where it stopped."""

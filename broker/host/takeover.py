@@ -25,7 +25,9 @@ from broker.host.library import Library
 from broker.host.playing import Playing
 from broker.host.seats import Seats
 from broker.machine.attachments import Attachment, attach
+from broker.machine.rebuild import Rebuilding
 from broker.messages import NodeKind
+from broker.outbox import Outbox
 from broker.vocabulary import Life, Seat
 from routing.ids import NodeId
 
@@ -57,6 +59,8 @@ class Takeover:
     vote: Vote | None = None
     asked_at: float = -math.inf
     """When those were asked who have not attached."""
+    work: Rebuilding | None = None
+    """What has been done of it: the rest waits for its turn, as others have theirs."""
     is_cut_off: bool = False
     """Whether a vote has found that it is this host that is cut off."""
 
@@ -278,13 +282,9 @@ class Takeovers:
 
     # --- doing it --------------------------------------------------------------------------------
 
-    def begin_rebuilding(
-        self, region: frozenset[NodeId]
-    ) -> tuple[dict[NodeId, NodeId | None], list[Attachment]]:
-        """What a rebuild needs: the region with each broker's parent, and the attachments."""
-        parents: dict[NodeId, NodeId | None] = {}
-        for broker in sorted(region):
-            parents[broker] = self._seats.parent_of(broker)
+    def begin_rebuilding(self, region: frozenset[NodeId], outbox: Outbox) -> Rebuilding:
+        """Begin to rebuild a region from what was attached."""
+        self.attach_own(region)
         attachments = [
             attachment
             for (node, to), (term, attachment) in self._attached.items()
@@ -295,7 +295,14 @@ class Takeovers:
         ]
         # What they said of logs was learnt when they said it.
         logs = self._library.known()
-        return parents, [attrs.evolve(a, logs=logs) for a in attachments]
+        return Rebuilding(
+            {broker: self._seats.parent_of(broker) for broker in sorted(region)},
+            [attrs.evolve(attachment, logs=logs) for attachment in attachments],
+            settings=self._me.settings,
+            limits=self._me.limits,
+            outbox=outbox,
+            now=self._me.now,
+        )
 
     def new_seats(self, region: Iterable[NodeId], life: Life) -> list[Seat]:
         """The seats of a region once this host has taken it up."""
@@ -313,8 +320,12 @@ class Takeovers:
             if seat is not None
         ]
 
-    def end(self, region: frozenset[NodeId]) -> None:
-        """It is taken up."""
+    def end(
+        self, region: frozenset[NodeId], attachments: Iterable[Attachment]
+    ) -> frozenset[Border]:
+        """It is taken up with these attachments; returns who has attached after that had begun."""
         self._under_way.pop(region, None)
-        for border in [b for b in self._attached if b[1] in region]:
+        borders = [border for border in self._attached if border[1] in region]
+        for border in borders:
             del self._attached[border]
+        return frozenset(borders) - {(each.node, each.to) for each in attachments}

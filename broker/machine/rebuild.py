@@ -247,8 +247,8 @@ class Rebuilding:
         self.machines: dict[NodeId, Machine] = {}
         """When all is done, the brokers of the region."""
         self._region = region
-        self._given = list(attachments)
-        self._attached = {(each.node, each.to): each for each in self._given}
+        self.attachments = list(attachments)
+        self._attached = {(each.node, each.to): each for each in self.attachments}
         self._now = now
         self._settings = settings
         self._limits = limits
@@ -302,7 +302,7 @@ class Rebuilding:
             outbox=self._outbox,
         )
         attached = [each for each in self._attached.values() if each.to == node]
-        known = [StepLog(), *(each.logs[node] for each in self._given if node in each.logs)]
+        known = [StepLog(), *(each.logs[node] for each in self.attachments if node in each.logs)]
         log = longest(known)
         log.forget(max([0, *(each.base for each in attached)]))
         members = _Members(log, self._region, node, {each.node: each for each in attached})

@@ -122,6 +122,13 @@ def test_a_broker_moves_to_another_host_while_traffic_runs() -> None:
     overlay.require_rest()
 
 
+def test_a_rebuild_in_many_pieces_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.host.failover.PIECES_AT_ONCE", 3)
+    monkeypatch.setattr("broker.sim.world.TodaysCores", StepCores)
+    for seed in (7, 54, 60):
+        assert simulate(seed, workload=Workload(crashes=2, recoveries=2)).failures == []
+
+
 @pytest.mark.parametrize(
     ("delta", "workload"),
     [
