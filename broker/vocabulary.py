@@ -86,6 +86,8 @@ class Hello:
     """The term of the broker that is wanted, as it is known; 0 without any common past."""
     taken: int = 0
     """The last of its steps that was taken."""
+    absent_ms: int = 0
+    """For how long a client has been without its broker; 0 if it had none."""
     past: Past = NO_PAST
 
 

@@ -188,7 +188,7 @@ class ClientCore:
                 self._on_timer()
             case LinkOpened(link, _):
                 self._heard_at = now
-                self.session.on_opened(link)
+                self.session.on_opened(link, now)
             case LinkFailed(dialled, reason, is_refused):
                 self.session.on_failed(dialled, reason, is_refused=is_refused, now=now)
             case LinkClosed(link, reason):

@@ -114,7 +114,7 @@ class SessionKeeper:
         self._on_contact(ContactEvent.DIALLED)
         self._outbox.add(OpenLink(self._whereabouts.target.address))
 
-    def on_opened(self, link: LinkId) -> None:
+    def on_opened(self, link: LinkId, now: float) -> None:
         """A connection has come about: say who this is, and what it has."""
         if self.contact is not Contact.DIALLING or self.is_over:
             self._outbox.add(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
@@ -132,6 +132,7 @@ class SessionKeeper:
             to=wanted,
             known_term=self.term if wanted else 0,
             taken=self._stream.taken if wanted else 0,
+            absent_ms=round(1000 * (now - self._lost_at)) if self.term else 0,
             past=Past(published=self._publishing.handed_over, secret=self._secret),
         )
         self._outbox.send(link, hello)

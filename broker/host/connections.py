@@ -47,6 +47,8 @@ class Connection:
     """The host of it; of a client, itself."""
     term: int = 0
     """Of the broker at the other end, as it has said."""
+    absent_s: float = 0.0
+    """For how long a client has been without its broker, as it says."""
     hello: Hello | None = None
     """What it said, and was not answered yet."""
     step: int = 0

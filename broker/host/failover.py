@@ -212,6 +212,13 @@ class Failover:
         parts.clients.isolated += 1
         parts.playing.decide(machine, Taken.GONE, client, reason, now)
 
+    def on_admitted(self, machine: Machine, node: NodeId) -> None:
+        """Somebody has joined: nobody has objected to its name."""
+        parts = self._parts
+        line = parts.connections.line(machine.node, node)
+        millis = 0.0 if line is None else round(1000 * line.absent_s, 3)
+        parts.outbox.record("joined", about=node, members=[machine.node], millis=millis)
+
     def on_departure(self, machine: Machine, departure: Departure) -> None:
         """A neighbour is none any more: it has left, was refused, or was given up."""
         parts = self._parts
@@ -291,6 +298,7 @@ class Failover:
         me = parts.me
         lost = parts.takeovers.failed_of(region)
         seats = parts.takeovers.new_seats(region, me.life)
+        self._suspect_missing(region)
         late = parts.takeovers.end(region, work.attachments)
         proven = [life for life in lost if life in parts.doubts.proven()]
         news = Seating(seats=tuple(seats), failed=tuple(lost), proven=tuple(proven))
@@ -305,6 +313,16 @@ class Failover:
             parts.playing.send_again(machine)
         self._join_up(work.machines, {(a.node, a.to): a for a in work.attachments}, late)
         parts.announcements.begin(region)
+
+    def _suspect_missing(self, region: frozenset[NodeId]) -> None:
+        """Clients that were waited for in vain have failed, together with their brokers."""
+        parts = self._parts
+        takeover = parts.takeovers.of(next(iter(region)))
+        assert takeover is not None
+        millis = round(1000 * (parts.me.now - takeover.since), 3)
+        for (node, broker), kind in parts.takeovers.missing(region):
+            if kind is NodeKind.CLIENT:
+                parts.outbox.record("suspected", about=node, members=[broker], millis=millis)
 
     def _report(self, machine: Machine, term: int, attachments: Iterable[Attachment]) -> None:
         parts = self._parts

@@ -64,7 +64,7 @@ class Greetings:
         else:
             connection.peer, connection.kind = hello.node, hello.kind
             connection.life = Life(hello.host, hello.incarnation)
-            connection.term = hello.term
+            connection.term, connection.absent_s = hello.term, hello.absent_ms / 1000
             if hello.kind is NodeKind.BROKER:
                 self._note_life(connection.life, hello.address)
             self._greet(connection, hello)

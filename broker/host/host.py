@@ -127,6 +127,7 @@ class Host:
         playing = Playing(
             connections,
             self.outbox,
+            lambda machine, node: self.failover.on_admitted(machine, node),
             lambda machine, departure: self.failover.on_departure(machine, departure),
         )
         doubts = Doubts(self.me, lambda life: self.failover.visit(life))

@@ -55,9 +55,11 @@ class Playing:
         self,
         connections: Connections,
         outbox: Outbox,
+        on_admitted: Callable[[Machine, NodeId], None],
         on_departure: Callable[[Machine, Departure], None],
     ) -> None:
-        """Begin with none; `on_departure` sees to what is left of somebody who has gone."""
+        """Begin with none; the others hear of who has joined, and of who has gone."""
+        self._on_admitted = on_admitted
         self._on_departure = on_departure
         self.observer: Observer | None = None
         """Who is shown every step: tests, and the simulator."""
@@ -177,6 +179,8 @@ class Playing:
                 self._news.append((machine.node, neighbour.node))
         if self.observer is not None:
             self.observer.stepped(machine)
+        for node in machine.steps.log.entries[-1].members.admitted:
+            self._on_admitted(machine, node)
         for departure in machine.take_departures():
             self._on_departure(machine, departure)
 

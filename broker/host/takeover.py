@@ -9,7 +9,7 @@ proven dead, none of which has heard from it either.
 
 *Attachments*, of every node of the boundary: what it had of its link to the region when it stopped
 listening. Who has attached never listens to that term of that broker again. A client that does not
-come within the time after which anybody is taken for failed has failed, too.
+come within the time for which it may be away (`Limits.resume_timeout_s`) has failed, too.
 
 Until both are complete nothing has happened that could not be taken back.
 """
@@ -185,7 +185,7 @@ class Takeovers:
         for (node, _), kind in self.missing(takeover.region):
             # Of a broker that was about to join nobody knows where it is.
             is_known = kind is NodeKind.BROKER and self._seats.seat_of(node) is not None
-            if is_known or waited < self._me.limits.heartbeat_timeout_s:
+            if is_known or waited < self._me.limits.resume_timeout_s:
                 return False
         return self._has_evidence(takeover, now)
 

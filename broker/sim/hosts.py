@@ -47,7 +47,10 @@ class Comparison:
         lost = self._states.get(machine.node, {}).get(machine.steps.number)
         if lost is not None:
             self.compared += 1
-            gone = {node.name for node in self.residents() if node.client and not node.is_alive}
+            residents = self.residents()
+            gone = {
+                n.name for n in residents if n.client and not (n.is_alive and n.client.is_connected)
+            }
             self.found += differences(lost, snapshot(machine), gone)
 
 
