@@ -89,6 +89,8 @@ class Hello:
     absent_ms: int = 0
     """For how long a client has been without its broker; 0 if it had none."""
     past: Past = NO_PAST
+    era: int = 0
+    """Between brokers: how often their streams have begun anew, as the sender knows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -112,6 +114,8 @@ class Welcome:
     """The last step of the receiver that was taken: what came after is to be sent again."""
     secret: str = ""
     """To a client whose session begins: nobody goes on with it who does not know this."""
+    era: int = 0
+    """Between brokers: if it is later than the receiver's, that is to begin anew, too."""
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +152,16 @@ class Join:
     """Whoever has been welcomed asks to be let in, under the name that it has greeted with.
 
     Confirmed when nobody in the overlay has objected (`Claim`); else there is a `Refuse`.
+    """
+
+    operation: OperationId
+
+
+@attrs.frozen(kw_only=True)
+class Introduce:
+    """New streams begin, as more than δ had failed: say what lies beyond the receiver.
+
+    Confirmed when all that has been told, by those too who begin anew beyond it.
     """
 
     operation: OperationId
@@ -282,6 +296,8 @@ class AttachTables:
     """What that broker has told the sender."""
     known_subscriptions: tuple[SubscriptionId, ...] = ()
     logs: bytes = b""
+    era: int = 0
+    """How often the streams between the two have begun anew."""
     is_last: bool = False
 
 
@@ -340,6 +356,7 @@ HostMessage = (
     | EndOfStep
     | Progress
     | Join
+    | Introduce
     | Turns
     | Seating
     | AttachRequest
@@ -352,6 +369,9 @@ HostMessage = (
     | Relocate
     | Relocated
 )
+
+HostOperation = messages.Operation | Introduce
+"""What is passed on from broker to broker, and confirmed back."""
 
 MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES | {
     40: Hello,
@@ -370,5 +390,6 @@ MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES
     53: Relocate,
     54: Relocated,
     55: Turns,
+    56: Introduce,
 }
 """Everything that is on the wire. Numbers are never used again for something else."""

@@ -188,12 +188,16 @@ class Operations(Generic[Request]):
         confirmed = [self.confirm(operation, neighbour) for operation in concerned]
         return [pending for pending in confirmed if pending is not None]
 
-    def forget(self, neighbour: NodeId) -> list[Pending[Request]]:
-        """A neighbour is gone for good; returns what was waiting for it alone."""
-        concerned = list(self._involving.get(neighbour, ()))
-        for operation in concerned:
+    def disown(self, neighbour: NodeId) -> None:
+        """A neighbour does not wait any more for what it has asked."""
+        for operation in self._involving.get(neighbour, ()):
             pending = self._pending[operation]
             if pending.source == neighbour:
                 pending.source = None
+
+    def forget(self, neighbour: NodeId) -> list[Pending[Request]]:
+        """A neighbour is gone for good; returns what was waiting for it alone."""
+        self.disown(neighbour)
+        concerned = list(self._involving.get(neighbour, ()))
         confirmed = [self.confirm(operation, neighbour) for operation in concerned]
         return [pending for pending in confirmed if pending is not None]

@@ -48,6 +48,9 @@ class Taken(enum.IntEnum):
     """A neighbour was given up."""
     JOINED = 5
     """Somebody has greeted, and stands below from now on; it is about to ask to be let in."""
+    ANEW = 6
+    """More than δ had failed: new streams begin between this broker and a neighbour, in the era
+    that `upto` says. About nobody, it is the first step of one that knows nothing of its past."""
 
 
 CLIENT: Final = "client"
@@ -87,6 +90,8 @@ class Standing:
     """Of one who is away: what it had told, as nobody waits for it to say that again."""
     place: Place = NO_PLACE
     """Under `sequencer-filtered`, of what a client was handed last."""
+    era: int = 0
+    """How often new streams have begun between a broker and this one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -213,7 +218,7 @@ class StepLog:
         return {node: known.upto for node, known in self._known.items() if not known.is_gone}
 
     def neighbours_at_base(self) -> dict[NodeId, Standing]:
-        """Who stood next to the broker at the base. Of the parent only `upto` is known."""
+        """Who stood next to the broker at the base. Of the parent only `upto` and `era` count."""
         standings = ((node, known.standing) for node, known in self._known.items())
         return {node: standing for node, standing in standings if standing is not None}
 
@@ -225,6 +230,12 @@ class StepLog:
         log = self.copy()
         log.forget(log.last)
         return log.neighbours_at_base()
+
+    def begin(self, base: int, neighbours: Mapping[NodeId, Standing]) -> None:
+        """Begin at a step, with these neighbours, knowing nothing of what was before."""
+        self.base = base
+        for node, standing in neighbours.items():
+            self._note(node, standing, base)
 
     def append(self, entry: Entry) -> int:
         """Take note of one more step; returns its number."""
@@ -310,6 +321,11 @@ class StepLog:
             self._change(source, step, is_away=True, interests=members.interests)
         elif entry.kind is Taken.BACK:
             self._change(source, step, is_away=False, interests=())
+        elif entry.kind is Taken.ANEW and source != NOBODY:
+            known = self._known.get(source)
+            before = None if known is None else known.standing
+            before = before or Standing(kind=BROKER, has_joined=True)
+            self._note(source, attrs.evolve(before, era=entry.upto, upto=0), step)
         for node, place in entry.places:
             self._change(node, step, place=place)
         if members is not UNCHANGED:

@@ -81,7 +81,8 @@ def _tables(attachment: Attachment, limits: Limits) -> list[AttachTables]:
         for row in zip_longest(*columns.values())
     ] or [{}]
     last = len(rows) - 1
-    return [AttachTables(**row, is_last=place == last) for place, row in enumerate(rows)]
+    era = attachment.era
+    return [AttachTables(**row, era=era, is_last=place == last) for place, row in enumerate(rows)]
 
 
 def _portions(elements: Sequence[Element], most: int) -> Iterator[tuple[Element, ...]]:
@@ -151,6 +152,7 @@ class AttachmentReader:
         self._sent: list[Travelling] = []
         self._received: list[Travelling] = []
         self._controls: list[Control] = []
+        self._era = 0
         self._items = 0
         self._bytes = 0
 
@@ -228,6 +230,7 @@ class AttachmentReader:
         for node, part in self._log_reader.read(tables.logs).items():
             self._count(len(part.entries))
             self._logs.setdefault(node, StepLog()).learn(part)
+        self._era = tables.era
         self._are_tables_complete = tables.is_last
 
     def _take_publication(
@@ -313,6 +316,7 @@ class AttachmentReader:
             forgot=head.forgot,
             base=head.base,
             logs=self._logs,
+            era=self._era,
         )
 
 

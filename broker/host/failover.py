@@ -4,7 +4,7 @@ Nothing here remembers what it has told or asked: whoever is asked by mistake an
 knows, and then all is looked at again.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
@@ -21,7 +21,7 @@ from broker.machine.attachments import Attachment, attach
 from broker.machine.joining import reattach
 from broker.machine.machine import Departure, Machine
 from broker.machine.neighbours import Above, Below, Neighbour, is_client
-from broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding
+from broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding, TooManyFailedError
 from broker.messages import GoodbyeCode, NodeKind
 from broker.vocabulary import AttachRequest, Life, Probe, Relocate, Seat, Seating
 from faulttol.steplog import Taken
@@ -283,35 +283,64 @@ class Failover:
 
     def _work_on(self, takeover: Takeover) -> None:
         """Rebuild a piece of a region; when all is done, play it."""
+        if takeover.obstacle:
+            return
         if takeover.work is None:
             takeover.work = self._parts.takeovers.begin_rebuilding(
                 takeover.region, self._parts.outbox
             )
-        if takeover.work.advance(PIECES_AT_ONCE):
-            self._take_up(takeover.region, takeover.work)
+        try:
+            is_done = takeover.work.advance(PIECES_AT_ONCE)
+        except TooManyFailedError as error:
+            self._take_up_empty(takeover, takeover.work, str(error))
+            return
+        if is_done:
+            self._take_up(takeover.region, takeover.work.machines, takeover.work.attachments)
         else:
             self.look_again_at(self._parts.me.now)
 
-    def _take_up(self, region: frozenset[NodeId], work: Rebuilding) -> None:
+    def _take_up_empty(self, takeover: Takeover, work: Rebuilding, reason: str) -> None:
+        """Play the brokers of a region from now on, of which nobody knows all that they did."""
+        parts = self._parts
+        region, attachments = takeover.region, work.attachments
+        parts.outbox.log(Level.ERROR, "past lost", brokers=sorted(region), reason=reason)
+        if not all(machine.publications.can_begin_anew for machine in work.machines.values()):
+            takeover.obstacle = reason
+            return
+        machines = parts.takeovers.begin_empty(region, attachments, parts.outbox)
+        self._take_up(region, machines, attachments, is_empty=True)
+
+    def _take_up(
+        self,
+        region: frozenset[NodeId],
+        machines: Mapping[NodeId, Machine],
+        attachments: Collection[Attachment],
+        *,
+        is_empty: bool = False,
+    ) -> None:
         """Play the brokers of a region from now on, as they were."""
         parts = self._parts
         me = parts.me
         lost = parts.takeovers.failed_of(region)
         seats = parts.takeovers.new_seats(region, me.life)
         self._suspect_missing(region)
-        late = parts.takeovers.end(region, work.attachments)
+        late = parts.takeovers.end(region, attachments)
         proven = [life for life in lost if life in parts.doubts.proven()]
         news = Seating(seats=tuple(seats), failed=tuple(lost), proven=tuple(proven))
         parts.seats.learn(news)
         for seat in seats:
-            machine = work.machines[seat.broker]
-            if parts.playing.observer is not None:
-                parts.playing.observer.rebuilt(machine)
+            machine = machines[seat.broker]
+            observer = None if is_empty else parts.playing.observer
+            if observer is not None and _is_as_it_was(machine, attachments):
+                observer.rebuilt(machine)
             parts.playing.take_up(machine, seat.term)
-            self._report(machine, seat.term, work.attachments)
-        for machine in work.machines.values():
-            parts.playing.send_again(machine)
-        self._join_up(work.machines, {(a.node, a.to): a for a in work.attachments}, late)
+            self._report(machine, seat.term, attachments)
+        for machine in machines.values():
+            if is_empty:
+                parts.playing.begin(machine, me.now)
+            else:
+                parts.playing.send_again(machine)
+        self._join_up(machines, {(a.node, a.to): a for a in attachments}, late)
         parts.announcements.begin(region)
 
     def _suspect_missing(self, region: frozenset[NodeId]) -> None:
@@ -345,22 +374,27 @@ class Failover:
 
     def _join_up(
         self,
-        machines: dict[NodeId, Machine],
+        machines: Mapping[NodeId, Machine],
         attached: dict[Border, Attachment],
         late: Collection[Border],
     ) -> None:
         """Join what was taken up to its neighbours: here, and at the connections that wait."""
         parts = self._parts
         for node, machine in machines.items():
-            for neighbour in machine.neighbours.all():
+            for neighbour in list(machine.neighbours.all()):
                 other = parts.playing.machine(neighbour.node)
                 if other is not None:
                     back = other.neighbours.named(node)
                     assert back is not None
-                    # What it was told of progress, it was told in its life before.
-                    other.connected(back)
-                    if neighbour.node not in machines:
-                        parts.playing.ask_again(other, back)
+                    if back.era != neighbour.era:
+                        era, taken = neighbour.era, neighbour.taken
+                        back = parts.playing.catch_up(other, back, era, taken, parts.me.now)
+                        parts.playing.catch_up(machine, neighbour, back.era, 0, parts.me.now)
+                    else:
+                        # What it was told of progress, it was told in its life before.
+                        other.connected(back)
+                        if neighbour.node not in machines:
+                            parts.playing.ask_again(other, back)
                     parts.playing.push(node, neighbour.node)
                     parts.playing.push(neighbour.node, node)
                 elif isinstance(neighbour, Below) and is_client(neighbour):
@@ -385,7 +419,7 @@ class Failover:
             reattach(machine, known, attachment)
             self._greetings.let_back(connection, attachment.taken, machine, known)
             return
-        self._greetings.join_line(connection, attachment.taken, known)
+        self._greetings.join_line(connection, attachment.taken, known, attachment.era)
 
     # --- attaching ----------------------------------------------------------------------------
 
@@ -471,6 +505,12 @@ class Failover:
             wake = parts.dialling.wake_at(now)
             if wake is not None:
                 self.look_again_at(wake)
+
+
+def _is_as_it_was(machine: Machine, attachments: Iterable[Attachment]) -> bool:
+    """Whether nobody around a broker has lost what it had of it, or it itself."""
+    here = [(machine.neighbours.named(a.node), a.era) for a in attachments if a.to == machine.node]
+    return all(known is None or known.era == era for known, era in here)
 
 
 _ROUNDS = 8

@@ -7,7 +7,6 @@ there; `AttachRequest`, if it is being taken up; or where to look instead.
 
 import attrs
 
-from broker.errors import RemoteProtocolError
 from broker.host.clients import digest_of
 from broker.host.connections import Connection
 from broker.host.dialling import ToBroker, ToVisit
@@ -200,7 +199,7 @@ class Greetings:
                 return
         elif hello.kind is NodeKind.BROKER:
             self.note_term(machine, known, hello.term)
-        self.join_line(connection, hello.taken, known)
+        self.join_line(connection, hello.taken, known, hello.era)
 
     def let_back(self, connection: Connection, taken: int, machine: Machine, client: Below) -> None:
         """A client that was away is back, once all around know that it is to be waited for."""
@@ -220,18 +219,30 @@ class Greetings:
         else:  # it was given up meanwhile, or the client was: that is another greeting
             self._waiting.append(connection)
 
-    def join_line(self, connection: Connection, taken: int, known: Neighbour) -> None:
-        """Welcome a neighbour, and send it whatever it has not taken."""
+    def join_line(self, connection: Connection, taken: int, known: Neighbour, era: int = 0) -> None:
+        """Welcome a neighbour, and send it whatever it has not taken.
+
+        Of two that are not in the same era, the one behind begins anew.
+        """
         parts = self._parts
         played = parts.playing.brokers[connection.node]
+        known = parts.playing.catch_up(played.machine, known, era, taken, parts.me.now)
+        resumed = era == known.era
         is_client = connection.kind is NodeKind.CLIENT
         state = LinkState.TO_CLIENT if is_client else LinkState.TO_BROKER
         parts.connections.become_line(connection, state)
         connection.telling = parts.library.telling(None if is_client else connection.life)
         parts.clients.note_there(connection.node, connection.peer)
         connection.hello = None
-        self._welcome(connection, played.node, played.term, resumed=True, taken=known.taken)
-        parts.playing.resume(connection, taken)
+        self._welcome(
+            connection,
+            played.node,
+            played.term,
+            resumed=resumed,
+            taken=known.taken if resumed else 0,
+            era=known.era,
+        )
+        parts.playing.resume(connection, taken if resumed else 0)
 
     def _take_in(self, connection: Connection, hello: Hello, machine: Machine, term: int) -> None:
         """Somebody new stands below a broker from now on; whether it may, the others are asked."""
@@ -349,6 +360,7 @@ class Greetings:
         resumed: bool = False,
         taken: int = 0,
         secret: str = "",
+        era: int = 0,
     ) -> None:
         me = self._parts.me
         welcome = Welcome(
@@ -365,6 +377,7 @@ class Greetings:
             resumed=resumed,
             taken=taken,
             secret=secret,
+            era=era,
         )
         self._parts.connections.send(connection, welcome)
 
@@ -408,6 +421,7 @@ class Greetings:
             term=played.term,
             known_term=seat.term if seat is not None else 0,
             taken=known.taken,
+            era=known.era,
         )
 
     def on_welcome(self, connection: Connection, welcome: Welcome) -> None:
@@ -454,7 +468,9 @@ class Greetings:
         assert known is not None
         self._note_seat(welcome)
         if not welcome.resumed and played.machine.has_joined:
-            raise RemoteProtocolError(f"{broker} knows nothing of {node} any more")
+            era = max(welcome.era, known.era + 1)
+            known = parts.playing.begin_anew(played.machine, known, era, parts.me.now)
+            parts.terms[node, broker] = welcome.term
         self.note_term(played.machine, known, welcome.term)
         parts.connections.become_line(connection, LinkState.TO_BROKER)
         connection.telling = parts.library.telling(connection.life)

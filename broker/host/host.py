@@ -129,6 +129,7 @@ class Host:
             self.outbox,
             lambda machine, node: self.failover.on_admitted(machine, node),
             lambda machine, departure: self.failover.on_departure(machine, departure),
+            lambda loss: self.parts.losses.give_up_on(loss.publications, None, loss.reason),
         )
         doubts = Doubts(self.me, lambda life: self.failover.visit(life))
         library = Library(

@@ -50,6 +50,7 @@ from broker.vocabulary import (
     AttachTables,
     EndOfStep,
     Hello,
+    Introduce,
     Join,
     Probe,
     ProbeReply,
@@ -115,7 +116,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 IN_BATCHES: Final = _REQUESTS | {
     *(Publish, Settled, Acknowledge, Defer, PlacesRequest, PlacesReply, Placed, Turns),
-    *(Confirm, Refuse, Claim),
+    *(Confirm, Refuse, Claim, Introduce),
 }
 """What batches between brokers are made of."""
 _ALWAYS: Final = frozenset({Heartbeat, Goodbye})

@@ -14,7 +14,7 @@ from broker.effects import Level
 from broker.errors import RemoteProtocolError
 from broker.host.connections import Connection, Connections
 from broker.inputs import LinkId
-from broker.machine.machine import Batch, Departure, Machine
+from broker.machine.machine import Batch, Departure, Loss, Machine
 from broker.machine.neighbours import Below, Neighbour
 from broker.machine.neighbours import Progress as Counted
 from broker.messages import Message
@@ -57,10 +57,12 @@ class Playing:
         outbox: Outbox,
         on_admitted: Callable[[Machine, NodeId], None],
         on_departure: Callable[[Machine, Departure], None],
+        on_loss: Callable[[Loss], None],
     ) -> None:
-        """Begin with none; the others hear of who has joined, and of who has gone."""
+        """Begin with none; the others hear of who has joined, has gone, and what is given up."""
         self._on_admitted = on_admitted
         self._on_departure = on_departure
+        self._on_loss = on_loss
         self.observer: Observer | None = None
         """Who is shown every step: tests, and the simulator."""
         self._connections = connections
@@ -167,6 +169,32 @@ class Playing:
         machine.ask_again(neighbour)
         self._carry_out(machine, machine.end_step())
 
+    def begin(self, machine: Machine, now: float) -> None:
+        """At first, of a broker that knows nothing of its past: ask all around."""
+        self._carry_out(machine, machine.begin(now))
+
+    def begin_anew(self, machine: Machine, neighbour: Neighbour, era: int, now: float) -> Neighbour:
+        """New streams begin with a neighbour, which has forgotten everything; returns it."""
+        self._carry_out(machine, machine.begin_anew(neighbour, era, now))
+        fresh = machine.neighbours.named(neighbour.node)
+        assert fresh is not None
+        return fresh
+
+    def catch_up(
+        self, machine: Machine, neighbour: Neighbour, era: int, taken: int, now: float
+    ) -> Neighbour:
+        """A neighbour is in this era, and has taken so much: be in none that is earlier.
+
+        If the one that is ahead has taken something in its era, the other one has forgotten it:
+        then both begin anew.
+        """
+        ahead = max(era, neighbour.era)
+        if era != neighbour.era and (taken if era == ahead else neighbour.taken):
+            ahead += 1
+        if neighbour.era == ahead:
+            return neighbour
+        return self.begin_anew(machine, neighbour, ahead, now)
+
     def _carry_out(self, machine: Machine, touched: Sequence[Neighbour]) -> None:
         """Send what a step had for each neighbour: the end of it, as all else is sent already."""
         self._changed[machine.node] = None
@@ -183,6 +211,8 @@ class Playing:
             self._on_admitted(machine, node)
         for departure in machine.take_departures():
             self._on_departure(machine, departure)
+        for loss in machine.take_losses():
+            self._on_loss(loss)
 
     def settle(self, now: float) -> None:
         """Let the brokers here take what they have for each other, until nobody has anything."""

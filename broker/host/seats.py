@@ -236,6 +236,9 @@ class Seats:
         hosts = {host for host, life in self._lives().items() if not self.played_by(life)}
         for seat in (self._seats[name] for name in near):
             hosts |= {seat.host, NodeId(seat.taker)}
+        if broker in self._seats:  # one host may play all that is near
+            distances = self.host_distances(self._seats[broker].host)
+            hosts |= {host for host, distance in distances.items() if distance <= reach}
         lives = [self.life_of(host) for host in hosts]
         played = [name for life in lives if life is not None for name in self.played_by(life)]
         yield from ((_Kind.SEAT, name) for name in dict.fromkeys([*near, *played]))

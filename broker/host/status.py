@@ -46,6 +46,11 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
         "held": held[: me.limits.status_held_max],
         "skipped_count": parts.losses.count,
         "skipped": parts.losses.describe(),
+        "not_taken_up": [
+            {"brokers": sorted(takeover.region), "reason": takeover.obstacle}
+            for takeover in parts.takeovers
+            if takeover.obstacle
+        ],
         "fenced": situation.fences.describe(),
     }
 

@@ -24,7 +24,9 @@ from broker.host.identity import Identity
 from broker.host.library import Library
 from broker.host.playing import Playing
 from broker.host.seats import Seats
+from broker.machine.anew import begin_empty
 from broker.machine.attachments import Attachment, attach
+from broker.machine.machine import Machine
 from broker.machine.rebuild import Rebuilding
 from broker.messages import NodeKind
 from broker.outbox import Outbox
@@ -61,6 +63,9 @@ class Takeover:
     """When those were asked who have not attached."""
     work: Rebuilding | None = None
     """What has been done of it: the rest waits for its turn, as others have theirs."""
+    obstacle: str = ""
+    """Why it is not taken up at all: more than δ have failed, and the ordering does not survive
+    that."""
     is_cut_off: bool = False
     """Whether a vote has found that it is this host that is cut off."""
 
@@ -302,6 +307,21 @@ class Takeovers:
             limits=self._me.limits,
             outbox=outbox,
             now=self._me.now,
+        )
+
+    def begin_empty(
+        self, region: frozenset[NodeId], attachments: Iterable[Attachment], outbox: Outbox
+    ) -> dict[NodeId, Machine]:
+        """The brokers of a region of which nobody alive knows all that they did.
+
+        Whoever was about to join one of them asks it once more.
+        """
+        return begin_empty(
+            {broker: self._seats.parent_of(broker) for broker in sorted(region)},
+            [each for each in attachments if self._seats.seat_of(each.node) is not None],
+            settings=self._me.settings,
+            limits=self._me.limits,
+            outbox=outbox,
         )
 
     def new_seats(self, region: Iterable[NodeId], life: Life) -> list[Seat]:

@@ -64,6 +64,8 @@ class Attachment:
     """Up to which of the neighbour's steps everything is stable, as it said then."""
     logs: Mapping[NodeId, StepLog]
     """Of brokers of the region, as far as they are known here."""
+    era: int = 0
+    """How often the streams between the two have begun anew."""
 
 
 def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Attachment:
@@ -127,6 +129,7 @@ def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Atta
         forgot=neighbour.forgot,
         base=neighbour.base,
         logs=logs,
+        era=neighbour.era,
     )
 
 

@@ -18,12 +18,12 @@ from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.messages import (
     Advertise,
-    Operation,
     RefusalCode,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
+from broker.vocabulary import HostOperation as Operation
 from faulttol.steplog import Interest
 from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
@@ -81,6 +81,11 @@ class Interests:
         self._steps = steps
         self._forwarded: dict[SubscriptionId, dict[NodeId, None]] = {}
         """To which neighbours each subscription has been passed on."""
+        self._unsure_subscriptions: dict[
+            SubscriptionId, tuple[Subscription, dict[NodeId, None]]
+        ] = {}
+        """What lies behind neighbours with which this broker has begun anew, and others know."""
+        self._unsure_advertisements: dict[AdvertisementId, Advertisement] = {}
         self._withdrawn: deque[tuple[NodeId, Interest]] = deque()
         """What clients here have withdrawn since the log begins."""
 
@@ -106,6 +111,7 @@ class Interests:
 
     def _install_advertisement(self, entry: Advertisement, source: Neighbour, now: float) -> None:
         """Know an advertisement in this step, and send back the subscriptions it draws."""
+        self._unsure_advertisements.pop(entry.id, None)
         self.put_in_advertisement(entry)
         self._steps.note_installed(entry.id)
         self._neighbours.version += 1
@@ -144,6 +150,12 @@ class Interests:
     def _withdraw_advertisement(
         self, operation: OperationId, entry: Advertisement, source: Neighbour | None, now: float
     ) -> None:
+        self._take_out_advertisement(entry)
+        self._tell_withdrawn(operation, entry, source, now)
+        if not self._is_told_everywhere and source is not None and not is_client(source):
+            self._prune(entry, source, now)
+
+    def _take_out_advertisement(self, entry: Advertisement) -> None:
         self.advertisements.remove(entry.id)
         if entry.hop == entry.client:
             self._withdrawn.append((entry.client, _interest(entry, True, self._steps.number)))
@@ -152,13 +164,19 @@ class Interests:
         if self.observer is not None:
             self.observer.remove_advertisement(entry)
         self._neighbours.version += 1
+
+    def _tell_withdrawn(
+        self,
+        operation: OperationId,
+        entry: Advertisement,
+        source: Neighbour | None,
+        now: float,
+    ) -> None:
         onwards = Unadvertise(operation=operation, advertisement=entry.id)
         others = self._neighbours.other_brokers(source)
         self._requests.pass_on(
             operation, source, [(other, onwards) for other in others], now, entry
         )
-        if not self._is_told_everywhere and source is not None and not is_client(source):
-            self._prune(entry, source, now)
 
     def put_in_advertisement(self, entry: Advertisement) -> None:
         """Know an advertisement from now on."""
@@ -215,7 +233,8 @@ class Interests:
         self._spread_subscription(subscribe.operation, entry, source, now)
 
     def _install_subscription(self, entry: Subscription) -> None:
-        self.put_in_subscription(entry, ())
+        _, forwarded = self._unsure_subscriptions.pop(entry.id, (entry, {}))
+        self.put_in_subscription(entry, forwarded)
         self._steps.note_installed(entry.id)
         self._neighbours.version += 1
 
@@ -246,6 +265,10 @@ class Interests:
     def _withdraw_subscription(
         self, operation: OperationId, entry: Subscription, source: Neighbour | None, now: float
     ) -> None:
+        self._take_back(operation, entry, self._take_out_subscription(entry), source, now)
+
+    def _take_out_subscription(self, entry: Subscription) -> dict[NodeId, None]:
+        """Know it no more; returns to whom it was passed on."""
         self.subscriptions.remove(entry.id)
         if entry.hop == entry.client:
             self._withdrawn.append((entry.client, _interest(entry, False, self._steps.number)))
@@ -254,8 +277,18 @@ class Interests:
         if self.observer is not None:
             self.observer.remove_subscription(entry)
         self._neighbours.version += 1
+        return self._forwarded.pop(entry.id)
+
+    def _take_back(
+        self,
+        operation: OperationId,
+        entry: Subscription,
+        hops: Iterable[NodeId],
+        source: Neighbour | None,
+        now: float,
+    ) -> None:
         onwards = Unsubscribe(operation=operation, subscription=entry.id)
-        targets = map(self._neighbours.get, self._forwarded.pop(entry.id))
+        targets = map(self._neighbours.get, hops)
         self._requests.pass_on(
             operation, source, [(target, onwards) for target in targets if target], now, entry
         )
@@ -281,6 +314,8 @@ class Interests:
             hops = self.advertisements.hops_overlapping(entry.filter, excluding=entry.hop)
             if self._is_root_to_know and self._neighbours.parent is not None:
                 hops.append(UP)
+            # Publications may come from beyond whoever has not told yet of advertisements.
+            hops += [neighbour.hop for neighbour in self._neighbours.strangers(None)]
         return [hop for hop in hops if hop != entry.hop]
 
     def brokers_to_tell(self, entry: Subscription) -> list[Neighbour]:
@@ -345,10 +380,57 @@ class Interests:
             for subscription in _by_name(self.subscriptions):
                 self._forward(subscription, newcomer, now)
 
+    def is_to_be_asked_again(self, hop: NodeId, request: Operation) -> bool:
+        """Whether a neighbour that has forgotten everything has to be told this once more."""
+        match request:
+            case Subscribe(subscription=subscription):
+                if subscription not in self.subscriptions:
+                    return False
+                self._forwarded[subscription][hop] = None
+                return True
+            case Advertise(advertisement=advertisement):
+                return advertisement in self.advertisements
+            case Unsubscribe() | Unadvertise():
+                return False
+        return True
+
+    def begin_anew(self, stranger: Neighbour) -> None:
+        """What lies behind a neighbour is not known here, until that has told it again.
+
+        Others are not told meanwhile: they go on to send here what this broker has to name.
+        """
+        self._forget_forwarding(stranger.hop)
+        for subscription in _by_name(e for e in self.subscriptions if e.hop == stranger.hop):
+            forwarded = self._take_out_subscription(subscription)
+            self._unsure_subscriptions[subscription.id] = subscription, forwarded
+        for advertisement in _by_name(e for e in self.advertisements if e.hop == stranger.hop):
+            self._take_out_advertisement(advertisement)
+            self._unsure_advertisements[advertisement.id] = advertisement
+
+    def withdraw_unsure(self, hop: NodeId, now: float) -> None:
+        """A neighbour has told all that lies behind it: what it has not told again is not there."""
+        for subscription, forwarded in list(self._unsure_subscriptions.values()):
+            if subscription.hop == hop:
+                del self._unsure_subscriptions[subscription.id]
+                operation = self._steps.new_operation()
+                self._take_back(operation, subscription, forwarded, None, now)
+        for advertisement in list(self._unsure_advertisements.values()):
+            if advertisement.hop == hop:
+                del self._unsure_advertisements[advertisement.id]
+                self._tell_withdrawn(
+                    self._steps.new_operation(), advertisement, self._neighbours.get(hop), now
+                )
+
+    def _forget_forwarding(self, hop: NodeId) -> None:
+        for hops in self._forwarded.values():
+            hops.pop(hop, None)
+        for _, hops in self._unsure_subscriptions.values():
+            hops.pop(hop, None)
+
     def forget(self, gone: Neighbour, now: float) -> None:
         """Take out everything that lies behind a neighbour that is gone."""
-        for hops in self._forwarded.values():
-            hops.pop(gone.hop, None)
+        self._forget_forwarding(gone.hop)
+        self.withdraw_unsure(gone.hop, now)
         for subscription in _by_name(e for e in self.subscriptions if e.hop == gone.hop):
             self._withdraw_subscription(self._steps.new_operation(), subscription, None, now)
         for advertisement in _by_name(e for e in self.advertisements if e.hop == gone.hop):

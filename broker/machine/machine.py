@@ -40,7 +40,7 @@ from broker.messages import (
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from broker.vocabulary import Join
+from broker.vocabulary import Introduce, Join
 from faulttol.steplog import Standing, Taken
 from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
@@ -93,6 +93,14 @@ class Departure:
     """Why; empty if it has left."""
     owed: tuple[Publish, ...]
     """What it was owed and has not confirmed: it is not going to get that."""
+
+
+@attrs.frozen
+class Loss:
+    """What is given up for everybody beyond this broker: more than δ have failed."""
+
+    publications: tuple[Publish, ...]
+    reason: str
 
 
 NOTHING_TOLD: Final = (-1, -1, -1, -1)
@@ -160,6 +168,9 @@ class Machine:
         self.refusal: str | None = None
         """Why the parent has not."""
         self._departures: list[Departure] = []
+        self._losses: list[Loss] = []
+        self._strangers: set[NodeId] = set()
+        """The hops of the neighbours of which not all is known that lies beyond them."""
         self._now = 0.0
 
     def _send_in_turn(
@@ -193,6 +204,8 @@ class Machine:
             name = type(message).__name__
             raise RemoteProtocolError(f"{name} of {source.node}, which has not joined yet")
         if type(message) is Publish:
+            if self._strangers:
+                self._note_unreached(source, message)
             self.publications.on_publish(source, message, now)
             return
         self._now = now
@@ -217,6 +230,9 @@ class Machine:
                 self._on_leave(source, message, now)
             case Refuse():
                 self._on_refuse(source, message, now)
+            case Introduce(operation=operation):
+                others = [(other, message) for other in self.neighbours.strangers(source)]
+                self.requests.pass_on(operation, source, others, now)
             case _:
                 self.publications.on_notice(source, message)
 
@@ -307,9 +323,9 @@ class Machine:
             key=standing.key,
             published=standing.published,
             has_joined=standing.has_joined,
+            era=standing.era,
         )
-        self.neighbours.below[node] = newcomer
-        self.neighbours.version += 1
+        self.neighbours.add(newcomer)
         return newcomer
 
     def _on_join(self, source: Neighbour, join: Join, now: float) -> None:
@@ -344,6 +360,10 @@ class Machine:
         if operation == self._own_join and isinstance(source, Above):
             self.has_joined = True
         else:
+            if operation == source.introduction:
+                source.introduction = None
+                self._strangers.discard(source.hop)
+                self.interests.withdraw_unsure(source.hop, self._now)
             self.requests.on_confirm(source, operation)
 
     def _on_refuse(self, source: Neighbour, refuse: Refuse, now: float) -> None:
@@ -379,12 +399,78 @@ class Machine:
                 owed=owed if is_client(neighbour) else (),
             )
         )
-        del self.neighbours.below[neighbour.node]
-        self.neighbours.version += 1
+        self.neighbours.remove(neighbour)
+        self._strangers.discard(neighbour.hop)
         self.names.forget(neighbour)
         self.interests.forget(neighbour, now)
         self.requests.forget(neighbour)
         self.publications.forget(neighbour)
+
+    # --- more than δ failures -----------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Neighbour]:
+        """Make the first step of a broker that knows nothing of its past but who is around it."""
+        self._now = now
+        self.steps.begin(Taken.ANEW)
+        self.meet_all(now)
+        return self.end_step()
+
+    def meet_all(self, now: float) -> None:
+        """Ask all brokers around what there is: nothing is known here."""
+        for neighbour in self.neighbours.other_brokers(None):
+            self._meet(neighbour, now)
+
+    def begin_anew(self, neighbour: Neighbour, era: int, now: float) -> list[Neighbour]:
+        """A neighbour knows nothing of its past: new streams begin between the two."""
+        self._now = now
+        self.steps.begin(Taken.ANEW, neighbour.node, era)
+        self.start_over(neighbour, era, now)
+        return self.end_step()
+
+    def start_over(self, neighbour: Neighbour, era: int, now: float) -> None:
+        """Forget all that a neighbour has forgotten, and tell it once more what there is.
+
+        Nothing that went through it and is not stable is delivered any more, but to those to whom
+        it is on its way from here.
+        """
+        neighbour.link = None
+        self.neighbours.remove(neighbour)
+        lost = self.publications.give_up(neighbour)
+        if lost:
+            self._losses.append(Loss(tuple(lost), f"{neighbour.node} has lost its past"))
+        self.interests.begin_anew(neighbour)
+        step = self.steps.number
+        fresh: Neighbour
+        if isinstance(neighbour, Above):
+            fresh = Above(neighbour.node, era=era, joined_in=step)
+        else:
+            kind = neighbour.kind
+            fresh = Below(neighbour.node, era=era, kind=kind, has_joined=True, joined_in=step)
+        self.neighbours.add(fresh)
+        self._meet(fresh, now)
+        self.requests.begin_anew(fresh, self.interests.is_to_be_asked_again)
+
+    def _meet(self, stranger: Neighbour, now: float) -> None:
+        """Tell a neighbour what there is, and ask what lies beyond it."""
+        self.interests.introduce(stranger, now)
+        name = OperationId(f"{self.node}#{self.steps.number}.to.{stranger.node}")
+        introduce = Introduce(operation=name)
+        stranger.introduction = name
+        self._strangers.add(stranger.hop)
+        self.requests.pass_on(introduce.operation, None, [(stranger, introduce)], now)
+
+    def _note_unreached(self, source: Neighbour, publication: Publish) -> None:
+        """Nobody here can tell who beyond a stranger has asked for a publication."""
+        if self._strangers - {source.hop}:
+            reason = f"beyond {self.node} it is not known yet who wants it"
+            self._losses.append(Loss((publication,), reason))
+
+    def take_losses(self) -> list[Loss]:
+        """What was given up for all beyond since this was last asked."""
+        losses, self._losses = self._losses, []
+        return losses
+
+    # --- neighbours that are gone ---------------------------------------------------------------
 
     def note_failed(self, node: NodeId) -> None:
         """After a rebuild: somebody has failed as well, and is no neighbour after the next step."""

@@ -19,7 +19,7 @@ from broker.messages import Flag, Message, NodeKind, Publish
 from faulttol.stability import StreamAbove, StreamBelow, Unstable
 from faulttol.steplog import Key
 from routing.conflicts import Conflicts
-from routing.ids import NodeId
+from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
 
 UP: Final = NodeId("")
@@ -120,6 +120,10 @@ class _Neighbour:
     """How far all that is counted had come when it was last looked at."""
     is_urgent: bool = False
     """Somebody waits for the progress that is to be told."""
+    era: int = 0
+    """How often new streams have begun between the two, as more than δ had failed."""
+    introduction: OperationId | None = None
+    """Until this is confirmed, not all that lies beyond the neighbour is known here again."""
     routes: dict[bytes, "Route"] = attrs.field(factory=dict)
     """Where contents that come from here go, while the tables stand still."""
     routes_version: int = -1
@@ -132,7 +136,8 @@ class Above(_Neighbour):
     hop: ClassVar = UP
     kind: ClassVar = NodeKind.BROKER
     has_joined: ClassVar = True
-    joined_in: ClassVar = 0
+    joined_in: int = 0
+    """The step of this broker in which new streams began with it; 0 if none did."""
     sent: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
     received: StreamAbove["Arrival"] = attrs.field(factory=StreamAbove)
 
@@ -315,6 +320,26 @@ class Neighbours:
         if self.parent is not None:
             yield self.parent
         yield from self.below.values()
+
+    def remove(self, neighbour: Neighbour) -> None:
+        """It is no neighbour any more."""
+        if isinstance(neighbour, Above):
+            self.parent = None
+        else:
+            del self.below[neighbour.node]
+        self.version += 1
+
+    def add(self, neighbour: Neighbour) -> None:
+        """It is a neighbour from now on."""
+        if isinstance(neighbour, Above):
+            self.parent = neighbour
+        else:
+            self.below[neighbour.node] = neighbour
+        self.version += 1
+
+    def strangers(self, source: Neighbour | None) -> list[Neighbour]:
+        """Every broker but one of which not all is known that lies beyond it."""
+        return [n for n in self.other_brokers(source) if n.introduction is not None]
 
     def other_brokers(self, source: Neighbour | None) -> list[Neighbour]:
         """Every broker but one; whoever is about to join is told nothing yet."""

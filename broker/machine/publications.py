@@ -7,7 +7,7 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 from collections import deque
 from collections.abc import Mapping
 from itertools import chain, takewhile
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -62,6 +62,9 @@ class Delayed:
 
 class Publications:
     """The publications under way at one broker."""
+
+    can_begin_anew: ClassVar = True
+    """Whether it knows how to go on when more than δ have failed."""
 
     def __init__(
         self,
@@ -360,7 +363,7 @@ class Publications:
             self.counters.stable += 1
         self._touched_routes[arrival.route] = None
         source = arrival.source
-        if isinstance(source, Below):
+        if isinstance(source, Below) and self.neighbours.below.get(source.node) is source:
             self._touched[source.node] = source
             if arrival.is_urgent:
                 source.is_urgent = True
@@ -404,9 +407,11 @@ class Publications:
 
     def flush(self, now: float) -> list[Neighbour]:
         """At the end of a step: who is to be told of progress now."""
+        present = self.neighbours.below
         for route in self._touched_routes:
             for below in route.down:
-                self._touched[below.node] = below
+                if present.get(below.node) is below:
+                    self._touched[below.node] = below
         self._touched_routes.clear()
         if self._touched:
             for node, below in self._touched.items():
@@ -460,6 +465,48 @@ class Publications:
         self.of_the_gone = [a for a in (*self.of_the_gone, *gone.received.keep()) if not a.stable]
         self._lazy.pop(gone.hop, None)
         self._touched.pop(gone.hop, None)
+
+    def give_up(self, neighbour: Neighbour) -> list[Publish]:
+        """More than δ have failed beyond a neighbour, which is none now: returns what is given up.
+
+        That is all that was on its way to it or has come from it and is not stable. What of it has
+        not been settled is settled now, in its turn, for nobody.
+        """
+        is_parent = isinstance(neighbour, Above)
+        lost: dict[Key, Publish] = {}
+        sent = neighbour.sent.keep() if is_parent else neighbour.sent.unconfirmed
+        for arrival in (*sent, *neighbour.received.keep()):
+            if not arrival.stable and arrival.step:
+                lost[arrival.key] = arrival.publication
+        for arrival in list(self.ordering.held):
+            if neighbour in arrival.route.down:
+                lost[arrival.key] = arrival.publication
+            if arrival.source is neighbour or (is_parent and arrival.climbs):
+                arrival.missing -= len(arrival.route.down)
+                arrival.route = attrs.evolve(arrival.route, down=(), links=())
+        if isinstance(neighbour, Above):
+            self._go_on_without_parent(neighbour)
+        else:
+            self.forget(neighbour)
+        self._delayed = deque(d for d in self._delayed if d.neighbour is not neighbour)
+        return list(lost.values())
+
+    def _go_on_without_parent(self, parent: Above) -> None:
+        """Nobody above settles anything any more, or declares it stable."""
+        waiting = list(self.awaiting.values())
+        self.awaiting.clear()
+        for arrival in parent.sent.keep():
+            arrival.route = attrs.evolve(arrival.route, climbs=False)
+        for arrival in waiting:
+            self.acknowledge(arrival)
+        for arrival in parent.sent.keep():
+            if not arrival.missing or arrival.is_over:
+                self._complete(arrival)
+        for arrival in parent.received.keep():
+            if not arrival.stable:
+                arrival.stable = True
+                self._pass_on_stable(arrival)
+        self._lazy.pop(UP, None)
 
     def note_stable(self, arrival: Arrival, neighbour: Neighbour) -> None:
         """After a rebuild: a neighbour knows that it is stable, and does not keep it any more."""

@@ -7,7 +7,7 @@ held, the log says what it was handed in a step, in order; and then nothing is d
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -32,6 +32,7 @@ class QueuedPublications(Publications):
     """The publications under way at a broker that holds them before clients."""
 
     ordering: HoldBeforeClients[Arrival]
+    can_begin_anew: ClassVar = False
 
     def __init__(self, **parts: Any) -> None:
         """Begin with none; the parts are those of `Publications`."""

@@ -282,9 +282,10 @@ class Rebuilding:
         for node, machine in self.machines.items():
             for neighbour in machine.neighbours.all():
                 attachment = self._attached.get((neighbour.node, node))
-                if attachment is not None:
+                if attachment is not None and attachment.era == neighbour.era:
                     yield from join_streams(machine, neighbour, attachment)
                 elif neighbour.node in self._region:
+                    self._require_one_era(machine, neighbour)
                     self._leave_out_what_is_stable(machine, neighbour)
                 yield
         for node, machine in self.machines.items():
@@ -308,6 +309,7 @@ class Rebuilding:
         members = _Members(log, self._region, node, {each.node: each for each in attached})
         for ignored in members.ignored:
             del self._attached[ignored, node]
+        self._leave_out_earlier_eras(node, log)
         self._members[node] = members
         self._add_neighbours(machine, log)
         self._orderings[node] = again = _Again(ORDERINGS[self._settings.ordering])
@@ -316,6 +318,19 @@ class Rebuilding:
         self.machines[node] = machine
         self._late[node], self._announced[node], self._asked[node] = {}, {}, set()
         self._withdrawn[node] = {}
+
+    def _leave_out_earlier_eras(self, node: NodeId, log: StepLog) -> None:
+        """Whoever has not begun anew with this broker yet has nothing to say of these streams."""
+        known = log.neighbours()
+        for each in [each for each in self._attached.values() if each.to == node]:
+            era = known.get(each.node, Standing()).era
+            if each.era < era:
+                del self._attached[each.node, node]
+            elif each.era == era and each.taken > log.last:
+                raise TooManyFailedError(
+                    f"{each.node} took step {each.taken} of {node}, of which nobody knows more "
+                    f"than {log.last}"
+                )
 
     # --- what there was before the logs begin -----------------------------------------------
 
@@ -326,11 +341,13 @@ class Rebuilding:
             below = machine.add_below(name, standing)
             below.is_away = standing.is_away
             below.is_detached = name in members.detached
+        at_base = log.neighbours_at_base()
         for neighbour in machine.neighbours.all():
             attachment = self._attached.get((neighbour.node, machine.node))
             if attachment is not None:
                 log.note_taken(neighbour.node, attachment.forgot)
             neighbour.taken = neighbour.taken_at_base = log.taken.get(neighbour.node, 0)
+            neighbour.era = at_base.get(neighbour.node, Standing()).era
         machine.has_joined |= log.base > 0
         self._logs[machine.node] = log
         self._indexes[machine.node] = _Index(log)
@@ -525,6 +542,8 @@ class Rebuilding:
         self, source: NodeId, to: NodeId, after: int, upto: int
     ) -> list[Travelling | Control] | None:
         """What one node sent another in these steps; None if it has not taken them again yet."""
+        if (source, to) not in self._attached and source not in self._region:
+            return []  # of streams that have begun anew since, and are forgotten there
         sent = self._sent.get((source, to))
         if sent is None:
             sent = self._sent[source, to] = self._begin_to_send(source, to)
@@ -612,6 +631,12 @@ class Rebuilding:
                 newcomer.is_detached = newcomer.node in members.detached
         elif entry.kind is Taken.REPLAY:
             machine.ask_to_join()
+        elif entry.kind is Taken.ANEW and source is None:
+            machine.meet_all(self._now)
+        elif entry.kind is Taken.ANEW:
+            assert source is not None
+            self._sent.pop((machine.node, source.node), None)
+            machine.start_over(source, entry.upto, self._now)
         elif isinstance(source, Below):
             # Who was given up in the end has not been brought back.
             assert entry.kind is not Taken.GONE, f"{source.node} is gone and stands here"
@@ -656,6 +681,20 @@ class Rebuilding:
         last.number = number
 
     # --- the streams ------------------------------------------------------------------------
+
+    def _require_one_era(self, machine: Machine, neighbour: Neighbour) -> None:
+        """What both have of each other has to be of the same streams, and to be known."""
+        other = self.machines[neighbour.node].neighbours.named(machine.node)
+        if other is None or other.era != neighbour.era:
+            raise TooManyFailedError(
+                f"{machine.node} is in era {neighbour.era} with {neighbour.node}, and that is not"
+            )
+        last = self._logs[neighbour.node].last
+        if neighbour.taken > last:
+            raise TooManyFailedError(
+                f"{machine.node} took step {neighbour.taken} of {neighbour.node}, of which nobody "
+                f"knows more than {last}"
+            )
 
     def _leave_out_what_is_stable(self, machine: Machine, neighbour: Neighbour) -> None:
         """What the neighbour had taken before its log begins is stable, and it does not have it."""

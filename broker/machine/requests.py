@@ -9,7 +9,8 @@ from typing import Protocol
 
 from broker.machine.neighbours import Neighbour, Neighbours
 from broker.machine.steps import Steps
-from broker.messages import Confirm, Message, Operation, RefusalCode, Refuse
+from broker.messages import Confirm, Message, RefusalCode, Refuse
+from broker.vocabulary import HostOperation as Operation
 from faulttol.operations import Operations, Pending
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
@@ -86,6 +87,20 @@ class Requests:
         """A neighbour is gone for good: nobody waits for it."""
         for pending in self._operations.forget(neighbour.hop):
             self._finish(pending)
+
+    def begin_anew(
+        self, neighbour: Neighbour, is_needed: Callable[[NodeId, Operation], bool]
+    ) -> None:
+        """A neighbour has forgotten everything: ask it again what is needed, and all else is done.
+
+        What it has asked itself, nobody confirms to it.
+        """
+        self._operations.disown(neighbour.hop)
+        for request in self._operations.unconfirmed_by(neighbour.hop):
+            if is_needed(neighbour.hop, request):
+                self._steps.send(neighbour, request)
+            else:
+                self._finish(self._operations.confirm(request.operation, neighbour.hop))
 
     def call_off(self, operation: OperationId) -> Pending[Operation] | None:
         """It was refused: nobody has to confirm it any more."""

@@ -20,6 +20,7 @@ from broker.machine.machine import Machine
 from broker.sim.comparison import Snapshot, differences, snapshot
 from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
 from broker.vocabulary import Life
+from faulttol.steplog import Taken
 from routing.ids import NodeId
 
 
@@ -44,6 +45,8 @@ class Comparison:
 
     def rebuilt(self, machine: Machine) -> None:
         """A broker was taken up in this state."""
+        if any(entry.kind is Taken.ANEW for entry in machine.steps.log.entries):
+            return  # what was given up is forgotten
         lost = self._states.get(machine.node, {}).get(machine.steps.number)
         if lost is not None:
             self.compared += 1

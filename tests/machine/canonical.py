@@ -25,7 +25,9 @@ from tests.machine.overlay import Leaf
 _VALUES: dict[Any, int] = {}
 _LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     # What never changes, is a copy of something else, or is read by tests only.
-    "Machine": frozenset({"limits", "settings", "_outbox", "node", "_departures", "_now"}),
+    "Machine": frozenset(
+        {"limits", "settings", "_outbox", "node", "_departures", "_losses", "_now"}
+    ),
     "Neighbours": frozenset({"version"}),
     "Above": frozenset({"counted", "routes", "routes_version"}),
     "Below": frozenset({"counted", "routes", "routes_version"}),
