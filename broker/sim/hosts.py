@@ -207,16 +207,11 @@ class StepCores(Cores):
         """
         hosts = [node for node in nodes if node.host is not None]
         alive = [node for node in hosts if node.is_alive and not node.core.has_stopped]
-        seated = _seated(alive)
-
-        def is_unresolved(node: Resident) -> bool:
-            life = Life(node.name, node.core.me.incarnation)
-            if not node.is_alive or node.core.has_stopped:
-                return life in seated
-            is_back = not node.is_ready and life.incarnation > 1
-            return node.is_frozen or node.core.is_vulnerable or (is_back and life in seated)
-
-        return [node.name for node in hosts if is_unresolved(node)]
+        lives = {Life(node.name, node.core.me.incarnation) for node in alive}
+        # A life may be lost of which a later one is there already.
+        lost = {life.host for life in _seated(alive) - lives}
+        weak = {node.name for node in alive if node.is_frozen or node.core.is_vulnerable}
+        return sorted(lost | weak)
 
 
 def _seated(alive: Collection[Resident]) -> set[Life]:
