@@ -1,19 +1,29 @@
 """Why publications are held: behind what, for whose sake, and for how long."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import attrs
 
-from broker.messages import Publish
-from broker.neighbours import Arrival
 from routing.ids import NodeId
-from routing.orderings import Cause, Ordering
+from routing.orderings import Arriving, Cause, Ordering
 
 WHY: Final[Mapping[str, str]] = {
     Cause.PUBLISHER: "same publisher",
     Cause.SUBSCRIBERS: "subscribers in common",
 }
+
+
+class Holdable(Arriving, Protocol):
+    """What has to be known of a publication to explain why it is held."""
+
+    since: float
+    """When it arrived."""
+    publication: Any
+
+
+Arrival = TypeVar("Arrival", bound=Holdable)
 
 
 @attrs.define
@@ -30,19 +40,19 @@ class HoldTimes:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.by_cause: dict[Cause, Holds] = {cause: Holds() for cause in Cause}
-        self._acknowledged_at: dict[int, float] = {}
+        self._acknowledged_at: WeakKeyDictionary[Any, float] = WeakKeyDictionary()
         """When the parent settled what is held behind others since then."""
 
-    def note_acknowledged(self, arrival: Arrival, now: float) -> None:
+    def note_acknowledged(self, arrival: Holdable, now: float) -> None:
         """The parent has settled a publication: from now on it is held behind others, if at all."""
         self._add(Cause.PARENT, now - arrival.since)
-        self._acknowledged_at[id(arrival)] = now
+        self._acknowledged_at[arrival] = now
 
-    def note_released(self, settled: Sequence[Arrival], now: float) -> None:
+    def note_released(self, settled: Sequence[Holdable], now: float) -> None:
         """The parent has settled the first of these; the others were held behind those before."""
         publishers: set[NodeId] = set()
         for arrival in settled:
-            blocked_since = self._acknowledged_at.pop(id(arrival), arrival.since)
+            blocked_since = self._acknowledged_at.pop(arrival, arrival.since)
             if publishers:
                 is_same = arrival.publisher in publishers
                 self._add(Cause.PUBLISHER if is_same else Cause.SUBSCRIBERS, now - blocked_since)
@@ -85,8 +95,7 @@ def explain_held(
     ]
 
 
-def _name_of(arrival: Arrival) -> dict[str, Any]:
-    assert isinstance(arrival.publication, Publish)
+def _name_of(arrival: Holdable) -> dict[str, Any]:
     return {"publisher": arrival.publisher, "number": arrival.publication.seq}
 
 

@@ -32,7 +32,7 @@ from broker.host.link_states import (
 from broker.host.parts import Parts
 from broker.host.playing import Playing
 from broker.host.seats import Seats
-from broker.host.status import Situation, describe
+from broker.host.status import Situation, Statistics, count, describe, describe_held
 from broker.host.takeover import Takeovers
 from broker.inputs import (
     Input,
@@ -46,6 +46,7 @@ from broker.inputs import (
 )
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.losses import Losses
+from broker.machine.counting import Counters
 from broker.machine.machine import Machine, Settings
 from broker.machine.neighbours import is_client
 from broker.messages import (
@@ -130,6 +131,7 @@ class Host:
             lambda machine, node: self.failover.on_admitted(machine, node),
             lambda machine, departure: self.failover.on_departure(machine, departure),
             lambda loss: self.parts.losses.give_up_on(loss.publications, None, loss.reason),
+            Counters(lambda: self.me.now),
         )
         doubts = Doubts(self.me, lambda life: self.failover.visit(life))
         library = Library(
@@ -688,6 +690,23 @@ class Host:
             fences=self._fences,
         )
         return describe(self.parts, situation)
+
+    def statistics(self) -> Statistics:
+        """The counters as they stand."""
+        return count(self.parts, protocol_errors=self._protocol_errors)
+
+    def take_latencies(self) -> list[float]:
+        """How long operations took that were confirmed since the last call, in seconds."""
+        return self.parts.playing.counters.take_latencies()
+
+    def describe_held(self) -> list[dict[str, Any]]:
+        """What is held by the brokers here, for how long, behind what and for whose sake."""
+        return describe_held(self.parts)
+
+    def known_interests(self) -> list[str]:
+        """The advertisements and subscriptions that the brokers here know, by their names."""
+        tables = [(m.interests.advertisements, m.interests.subscriptions) for m in self._machines()]
+        return [entry.id for both in tables for table in both for entry in table]
 
     def _state_name(self) -> str:
         if self._has_stopped:

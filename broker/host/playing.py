@@ -14,10 +14,11 @@ from broker.effects import Level
 from broker.errors import RemoteProtocolError
 from broker.host.connections import Connection, Connections
 from broker.inputs import LinkId
+from broker.machine.counting import Counters
 from broker.machine.machine import Batch, Departure, Loss, Machine
 from broker.machine.neighbours import Below, Neighbour
 from broker.machine.neighbours import Progress as Counted
-from broker.messages import Message
+from broker.messages import Message, Publish
 from broker.outbox import Outbox
 from broker.vocabulary import EndOfStep, Progress
 from faulttol.stability import CountError
@@ -58,11 +59,14 @@ class Playing:
         on_admitted: Callable[[Machine, NodeId], None],
         on_departure: Callable[[Machine, Departure], None],
         on_loss: Callable[[Loss], None],
+        counters: Counters,
     ) -> None:
         """Begin with none; the others hear of who has joined, has gone, and what is given up."""
         self._on_admitted = on_admitted
         self._on_departure = on_departure
         self._on_loss = on_loss
+        self.counters = counters
+        """Of all of them, those included that are not played here any more."""
         self.observer: Observer | None = None
         """Who is shown every step: tests, and the simulator."""
         self._connections = connections
@@ -86,6 +90,7 @@ class Playing:
     def take_up(self, machine: Machine, term: int) -> Played:
         """Play a broker from now on."""
         machine.steps.log.term = term
+        machine.count_in(self.counters)
         self.logs[machine.node] = machine.steps.log
         played = self.brokers[machine.node] = Played(machine, term)
         self.version += 1
@@ -140,8 +145,12 @@ class Playing:
         machine = self.brokers[connection.node].machine
         neighbour = machine.neighbours.named(connection.peer)
         assert neighbour is not None
-        if upto > neighbour.taken:  # or it was sent twice
+        if upto > neighbour.taken:
             self._carry_out(machine, machine.take(neighbour, Batch(upto, messages), now))
+        else:  # it was sent twice
+            again = sum(type(message) is Publish for message in messages)
+            self.counters.received += again
+            self.counters.duplicate += again
 
     def decide(
         self, machine: Machine, kind: Taken, neighbour: Below, reason: str, now: float

@@ -1,14 +1,18 @@
 """Everything a person wants to know about a host and the brokers that it plays, as JSON."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from broker.fences import Fences
+from broker.holding import Holds, explain_held
 from broker.host.parts import Parts
 from broker.host.playing import Played
+from broker.machine.counting import Counters
 from broker.machine.neighbours import Above, Neighbour, is_client
 from broker.messages import NodeKind
+from routing.orderings import Cause
 
 
 @attrs.frozen(kw_only=True)
@@ -22,11 +26,64 @@ class Situation:
     fences: Fences
 
 
+@attrs.frozen
+class Statistics:
+    """What is counted, for metrics: over all brokers that a host plays, and has played."""
+
+    publications: Counters
+    skipped: int
+    unstable: int
+    held: int
+    hold_times: Mapping[Cause, Holds]
+    subscriptions: int
+    advertisements: int
+    operations_pending: int
+    operations_refused: int
+    clients_isolated: int
+    publishers_remembered: int
+    protocol_errors: int
+
+
+def count(parts: Parts, *, protocol_errors: int) -> Statistics:
+    """The counters of a host as they stand."""
+    machines = [played.machine for played in parts.playing.brokers.values()]
+    counters = parts.playing.counters
+    return Statistics(
+        publications=counters,
+        skipped=parts.losses.count,
+        unstable=sum(machine.publications.unstable for machine in machines),
+        held=sum(len(machine.publications.ordering.held) for machine in machines),
+        hold_times=counters.hold_times.by_cause,
+        subscriptions=sum(len(machine.interests.subscriptions) for machine in machines),
+        advertisements=sum(len(machine.interests.advertisements) for machine in machines),
+        operations_pending=sum(len(machine.requests) for machine in machines),
+        operations_refused=counters.operations_refused,
+        clients_isolated=parts.clients.isolated,
+        publishers_remembered=sum(machine.names.remembered for machine in machines),
+        protocol_errors=protocol_errors,
+    )
+
+
+def describe_held(parts: Parts) -> list[dict[str, Any]]:
+    """What the brokers here hold, those first that came first at each; no more than a few."""
+    most = parts.me.limits.status_held_max
+    held: list[dict[str, Any]] = []
+    for node, played in parts.playing.brokers.items():
+        publications = played.machine.publications
+        explained = explain_held(
+            publications.ordering,
+            publications.waits_for,
+            parts.me.now,
+            most=most - len(held),
+        )
+        held += [{"broker": node, **each} for each in explained]
+    return held
+
+
 def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
     """Report on a host; what is counted is counted over all brokers that it plays."""
     me = parts.me
     brokers = [_describe_broker(parts, played) for played in parts.playing.brokers.values()]
-    held = [each for broker in brokers for each in broker.pop("held")]
     return {
         "node": me.name,
         "host": me.name,
@@ -43,7 +100,7 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
         "seats": [attrs.asdict(seat) for seat in parts.seats.everything().seats],
         "neighbours": [each for broker in brokers for each in broker["neighbours"]],
         **{what: sum(broker[what] for broker in brokers) for what in _COUNTED},
-        "held": held[: me.limits.status_held_max],
+        "held": describe_held(parts),
         "skipped_count": parts.losses.count,
         "skipped": parts.losses.describe(),
         "not_taken_up": [
@@ -83,7 +140,6 @@ def _describe_broker(parts: Parts, played: Played) -> dict[str, Any]:
         "operations_pending": len(machine.requests),
         "unstable": machine.publications.unstable,
         "held_count": len(machine.publications.ordering.held),
-        "held": [],
     }
 
 

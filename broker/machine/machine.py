@@ -15,6 +15,7 @@ from broker.effects import Level
 from broker.errors import RemoteProtocolError
 from broker.interests import Observer
 from broker.limits import Limits
+from broker.machine.counting import Counters
 from broker.machine.interests import Interests
 from broker.machine.names import Names, Newcomer
 from broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
@@ -126,12 +127,14 @@ class Machine:
         self._outbox = outbox
         self.neighbours = Neighbours(parent)
         self.steps = Steps(node, outbox)
+        counters = Counters()
         orders = ORDERINGS[settings.ordering]
         publications, observer = _PARTS.get(settings.ordering, (Publications, None))
         self.requests = Requests(
             self.neighbours,
             self.steps,
             self._send_in_turn,
+            counters,
         )
         self.interests = Interests(
             node,
@@ -153,6 +156,7 @@ class Machine:
             interests=self.interests,
             steps=self.steps,
             outbox=outbox,
+            counters=counters,
         )
         self.names = Names(
             node,
@@ -180,6 +184,10 @@ class Machine:
         about: Advertisement | Subscription | None = None,
     ) -> None:
         self.publications.send_in_turn(neighbour, message, about)
+
+    def count_in(self, counters: Counters) -> None:
+        """Count there from now on; what was counted so far was counted once already."""
+        self.publications.counters = self.requests.counters = counters
 
     # --- steps ------------------------------------------------------------------------------
 

@@ -89,6 +89,11 @@ class Names:
         """When a step is taken again: the claims that it refused, and no others. Whom it let in is
         in the log as well: confirmations may come earlier than at first, as some come twice."""
 
+    @property
+    def remembered(self) -> int:
+        """Of how many clients it is known how far they have published; some are gone."""
+        return len(self._past) + sum(is_client(below) for below in self._neighbours.below.values())
+
     # --- at the door ------------------------------------------------------------------------
 
     def objection_to(

@@ -282,6 +282,11 @@ class PlacedPublications(QueuedPublications):
         (turn,) = route.turns[client.hop]
         return self._served.get(client.node, NO_PLACE) >= turn.after
 
+    def waits_for(self, arrival: Arrival) -> str | None:
+        """The parent, by which turns come; what has its turns waits for those before it."""
+        parent = self.neighbours.parent
+        return parent.node if parent is not None and arrival.key in self._unplaced else None
+
     def _offer(self, client: Below, arrival: Arrival) -> None:
         super()._offer(client, arrival)
         if self._again is None:

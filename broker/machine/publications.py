@@ -16,6 +16,7 @@ from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
 from broker.interests import FLOODING
 from broker.limits import Limits
+from broker.machine.counting import Counters
 from broker.machine.interests import Interests
 from broker.machine.neighbours import (
     UP,
@@ -36,18 +37,6 @@ from faulttol.steplog import Key
 from routing.ids import NodeId
 from routing.orderings import Ordering
 from routing.tables import Advertisement, Subscription
-
-
-@attrs.define
-class Counters:
-    """What has been counted since the broker started."""
-
-    received: int = 0
-    sent: int = 0
-    matched: int = 0
-    stable: int = 0
-    routes_cached: int = 0
-    routes_computed: int = 0
 
 
 @attrs.define(eq=False)
@@ -75,10 +64,11 @@ class Publications:
         interests: Interests,
         steps: Steps,
         outbox: Outbox,
+        counters: Counters,
     ) -> None:
         """Begin with none."""
         self.ordering = ordering
-        self.counters = Counters()
+        self.counters = counters
         self.unstable = 0
         """How many are kept because they are not stable."""
         self.flush_at: float | None = None
@@ -181,6 +171,9 @@ class Publications:
     def acknowledge(self, arrival: Arrival) -> None:
         """The parent has settled it, and it need not wait for that any more."""
         settled = self.ordering.acknowledged(arrival)
+        now, hold_times = self.counters.clock(), self.counters.hold_times
+        hold_times.note_acknowledged(arrival, now)
+        hold_times.note_released(settled, now)
         for each in settled:
             self.release(each)
 
@@ -266,6 +259,11 @@ class Publications:
     def delayed_for(self, neighbour: Neighbour) -> list[Delayed]:
         """What waits behind held publications to be sent to a neighbour."""
         return [delayed for delayed in self._delayed if delayed.neighbour is neighbour]
+
+    def waits_for(self, arrival: Arrival) -> str | None:
+        """Whose word a publication waits for that is held, if it is not only behind others."""
+        parent = self.neighbours.parent
+        return parent.node if parent is not None and arrival.waits else None
 
     # --- where to ---------------------------------------------------------------------------
 

@@ -162,6 +162,13 @@ class PublishedPublications(QueuedPublications):
         """Whose acknowledgements are missing before this client may have a publication."""
         return self._awaited.get(arrival.key, {}).get(client.hop, ())
 
+    def waits_for(self, arrival: Arrival) -> str | None:
+        """The brokers whose acknowledgements are missing before some client here may have it."""
+        waiting = self._awaited.get(arrival.key, {})
+        hops = {hop for client in self.ordering.places(arrival) for hop in waiting.get(client, ())}
+        names = sorted(neighbour.node for hop in hops if (neighbour := self.neighbours.get(hop)))
+        return ", ".join(names) or None
+
     def _release(self, client: Below) -> None:
         """Hand over the front of a queue, up to what is not acknowledged, sorted."""
         arrivals = self.queued_for(client.node)

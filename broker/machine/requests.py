@@ -7,6 +7,7 @@ What an operation does where it passes is `interests.py` (advertisements, subscr
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from broker.machine.counting import Counters
 from broker.machine.neighbours import Neighbour, Neighbours
 from broker.machine.steps import Steps
 from broker.messages import Confirm, Message, RefusalCode, Refuse
@@ -31,9 +32,11 @@ class SendInTurn(Protocol):
 class Requests:
     """The operations under way at one broker."""
 
-    def __init__(self, neighbours: Neighbours, steps: Steps, send_in_turn: SendInTurn) -> None:
+    def __init__(
+        self, neighbours: Neighbours, steps: Steps, send_in_turn: SendInTurn, counters: Counters
+    ) -> None:
         """Begin with none; everything is sent in turn, behind publications that are held."""
-        self.refused = 0
+        self.counters = counters
         self._neighbours = neighbours
         self._steps = steps
         self._send_in_turn = send_in_turn
@@ -134,7 +137,7 @@ class Requests:
         self, source: Neighbour, operation: OperationId, code: RefusalCode, reason: str
     ) -> None:
         """Say no; nothing of the operation has been installed."""
-        self.refused += 1
+        self.counters.operations_refused += 1
         self._steps.send(source, Refuse(operation=operation, code=code, reason=reason))
 
     def waiting(self) -> dict[OperationId, tuple[NodeId | None, frozenset[NodeId]]]:
@@ -147,6 +150,7 @@ class Requests:
     def _finish(self, done: Pending[Operation] | None) -> None:
         if done is None:
             return
+        self.counters.note_confirmed(done.since)
         self._begun_in.pop(done.operation, None)
         if done.source is not None:
             source = self._neighbours.get(done.source)

@@ -85,10 +85,12 @@ class _HostDoor(HostDoor):
     def status(self) -> dict[str, Any]:
         return self._host.status()
 
+    def describe_held(self, now: float) -> list[dict[str, Any]]:
+        del now  # it has just been told
+        return self._host.describe_held()
+
     def known_interests(self) -> list[str]:
-        machines = [played.machine for played in self._host.parts.playing.brokers.values()]
-        tables = [(m.interests.advertisements, m.interests.subscriptions) for m in machines]
-        return [entry.id for both in tables for table in both for entry in table]
+        return self._host.known_interests()
 
     def can_hand_over(self) -> bool:
         return bool(self.brokers) and len(self._host.parts.seats.hosts()) > 1

@@ -94,8 +94,8 @@ class Node:
     """What it would have sent by now, were it not frozen."""
     on_ready: list[Callable[[], None]] = attrs.field(factory=list)
     on_delivery: Callable[[Delivery], None] | None = None
-    held: dict[str, float] = attrs.field(factory=dict)
-    """What a broker holds, and since when; kept for the trace."""
+    held: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    """What each broker here holds, and since when; kept for the trace."""
     outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)
 
     @property

@@ -639,13 +639,16 @@ class World:
         """Tell what a broker holds since this step, and what it does not hold any more."""
         before, node.held = node.held, {}
         for held in host.describe_held(self.time_of(node)):
-            name = f"{held['publisher']}:{held['number']}"
+            broker = held.get("broker", node.name)
+            name = (broker, f"{held['publisher']}:{held['number']}")
             is_new = name not in before
             node.held[name] = before.pop(name, self.now)
             if is_new:
-                self._note(f"{node.name}: {describe_held(held)}")
-        for name, since in before.items():
-            self._note(f"{node.name}: settles {name}, held for {1000 * (self.now - since):.3f} ms")
+                self._note(f"{broker}: {describe_held(held)}")
+        for (broker, publication), since in before.items():
+            if broker in host.brokers:  # or somebody else plays it, who holds it now
+                millis = 1000 * (self.now - since)
+                self._note(f"{broker}: settles {publication}, held for {millis:.3f} ms")
 
     def _arm(self, node: Node) -> None:
         """See to it that the timer of a node fires when its clock shows the time."""

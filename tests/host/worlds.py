@@ -45,8 +45,8 @@ class Client:
         assert self.node.client is not None
         return self.node.client.calls
 
-    def subscribes(self, filter_text: str) -> None:
-        self._calls().subscribe(self._world.time_of(self.node), filter_text)
+    def subscribes(self, filter_text: str, *, ordered: bool = True) -> None:
+        self._calls().subscribe(self._world.time_of(self.node), filter_text, ordered=ordered)
         self._world.carry_out_calls(self.node)
 
     def advertises(self, filter_text: str) -> None:
