@@ -195,7 +195,7 @@ class ClientCore:
                 if link == self.session.link:
                     self.session.on_lost(reason, now)
             case ShutdownRequested():
-                self.session.stop("shut down")
+                self.session.go("shut down")
         self.session.look_whether_it_may_leave()
         self._tell_progress_if_due()
         self._arm_timer()

@@ -349,16 +349,25 @@ class SessionKeeper:
         self._outbox.add(BecomeReady())
 
     def leave(self) -> OperationId:
-        """Leave the overlay; without a session, that is done at once."""
-        self._interests.unsubscribe_all()
+        """Leave the overlay; without a session that stands, that is done at once."""
         operation = self._interests.new_operation()
         if self.session is Session.STANDING:
+            self._interests.unsubscribe_all()
             self._on_session(SessionEvent.LEFT)
             self._leaving = operation
             self.look_whether_it_may_leave()
         else:
-            self.stop("left without a connection")
+            self.go("left without a connection")
         return operation
+
+    def go(self, reason: str) -> None:
+        """Leave at once. What is not stable may be lost, if the broker fails now as well."""
+        if self.is_over:
+            return
+        self._interests.unsubscribe_all()
+        if self.contact is Contact.CONNECTED and self.session is not Session.PARTING:
+            self._stream.request(self._leave_message(self._interests.new_operation()))
+        self.stop(reason)
 
     def look_whether_it_may_leave(self) -> None:
         """Ask to be let go once everything is stable that has passed between here and the broker.

@@ -29,6 +29,10 @@ from routing.tables import Advertisement, Subscription
 MESSAGE_BYTES: Final = 64
 """What any message counts as, beside a publication's content and body."""
 
+STEP_BYTES: Final = 64 << 10
+"""Of publications in one step, or a single larger one: a broker takes a batch in one piece, for
+which others have to wait."""
+
 
 class Stream:
     """Both directions of a client's link to its broker."""
@@ -43,7 +47,9 @@ class Stream:
         self.step = 0
         """The last one that is closed; it goes up through all sessions."""
         self._is_open = False
-        """Whether there is something in the step after that."""
+        """Whether there is something in the step after that,"""
+        self._step_bytes = 0
+        """and how much of publications."""
         self._batch: list[Message] = []
         """What has come of the broker's next step."""
         self._batch_bytes = 0
@@ -76,9 +82,13 @@ class Stream:
         return self._link is not None
 
     def publish(self, publication: Publish) -> None:
-        """Send a publication, in this step."""
+        """Send a publication, in this step, or the next one if there is no room for more."""
+        size = _bytes_of(publication)
+        if self._step_bytes + size > STEP_BYTES:
+            self.end_step()
         self.sent.append(publication)
         self._is_open = True
+        self._step_bytes += size
         if self._link is not None:
             self._outbox.send(self._link, publication)
 
@@ -104,7 +114,7 @@ class Stream:
     def end_step(self) -> None:
         """Close what was sent since this was called last, if anything was."""
         if self._is_open:
-            self._is_open = False
+            self._is_open, self._step_bytes = False, 0
             self.step += 1
             self._sent_in.add(self.step, self.sent.count)
             if self._link is not None:
@@ -143,26 +153,38 @@ class Stream:
         self.end_step()
         if taken > self.step:
             raise RemoteProtocolError(f"step {taken} was taken, {self.step} is the last there is")
-        again = self.since(taken)
         self.connect(link)
-        for message in again:
-            self._outbox.send(link, message)
-        if again:
-            self._outbox.send(link, EndOfStep(step=self.step))
+        self._send_since(taken)
+
+    def _send_since(self, taken: int) -> None:
+        """Send what was sent in later steps, several of them as one batch if they are small."""
+        assert self._link is not None
+        batch_bytes, last = 0, 0
+        for step, message in self._since(taken):
+            size = _bytes_of(message)
+            if step != last and batch_bytes + size > STEP_BYTES:
+                self._outbox.send(self._link, EndOfStep(step=last))
+                batch_bytes = 0
+            batch_bytes, last = batch_bytes + size, step
+            self._outbox.send(self._link, message)
+        if last:
+            self._outbox.send(self._link, EndOfStep(step=self.step))
 
     def disconnect(self) -> None:
         """The connection has ended; of what has no end yet, nothing has happened."""
         self._link = None
         self._batch, self._batch_bytes = [], 0
 
-    def since(self, step: int) -> list[Message]:
-        """What was sent in later steps, as it was sent."""
-        items: list[tuple[int, int, Message]] = [
-            (each.number, 0, each.publication) for each in self.travelling() if each.step > step
+    def _since(self, step: int) -> list[tuple[int, Message]]:
+        """What was sent in later steps, each with its step, as it was sent."""
+        items: list[tuple[int, int, int, Message]] = [
+            (each.number, 0, each.step, each.publication)
+            for each in self.travelling()
+            if each.step > step
         ]
-        items += [(c.position, 1, c.message) for c in self.controls if c.step > step]
+        items += [(c.position, 1, c.step, c.message) for c in self.controls if c.step > step]
         items.sort(key=lambda item: item[:2])
-        return [message for _, _, message in items]
+        return [(step, message) for _, _, step, message in items]
 
     def sent_after(self, step: int) -> list[Publish]:
         """The publications that were sent in later steps."""
@@ -173,9 +195,7 @@ class Stream:
     def keep(self, message: Message) -> None:
         """Keep a part of a batch until its end has come."""
         self._batch.append(message)
-        self._batch_bytes += MESSAGE_BYTES
-        if type(message) is Publish:
-            self._batch_bytes += len(message.content) + len(message.body)
+        self._batch_bytes += _bytes_of(message)
         if self._batch_bytes > self._limits.batch_bytes_max:
             raise RemoteProtocolError(
                 f"a batch of {self._batch_bytes} bytes, at most {self._limits.batch_bytes_max} "
@@ -256,6 +276,12 @@ class Stream:
             base=self.base,
             logs=self.logs,
         )
+
+
+def _bytes_of(message: Message) -> int:
+    if type(message) is Publish:
+        return MESSAGE_BYTES + len(message.content) + len(message.body)
+    return MESSAGE_BYTES
 
 
 def _travelling(stream: LeafStream[Publish], steps: Marks) -> list[Travelling]:

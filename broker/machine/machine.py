@@ -404,7 +404,7 @@ class Machine:
                 node=neighbour.node,
                 incarnation=neighbour.incarnation,
                 reason=reason,
-                owed=owed if is_client(neighbour) else (),
+                owed=owed if reason and is_client(neighbour) else (),
             )
         )
         self.neighbours.remove(neighbour)

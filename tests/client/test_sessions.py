@@ -321,6 +321,53 @@ def test_who_has_not_joined_need_not_leave(world: World) -> None:
     assert client.stopped == "left without a connection"
 
 
+@pytest.mark.parametrize("at", range(6))
+def test_who_goes_at_once_says_so_however_far_it_has_come(world: World, at: int) -> None:
+    world.host("one", BROKER)
+    client = world.client("c")
+    client.subscribes("TRUE")
+    world.carry(3 + at)
+    client.step(ShutdownRequested())
+    world.settle()
+
+    machine = world.hosts["one"].machine
+    assert machine is not None
+    assert client.stopped == "shut down"
+    assert len(sent(client, Leave)) == 1
+    assert not machine.neighbours.below
+    assert not machine.interests.subscriptions
+
+
+def test_who_goes_at_once_does_not_wait_for_what_is_not_stable(world: World) -> None:
+    ticker, reader = ticker_and_reader(world)
+    ticker.publishes(1)
+    ticker.leaves()
+    ticker.step(ShutdownRequested())
+    world.settle()
+
+    machine = world.hosts["one"].machine
+    assert machine is not None
+    assert "ticker" not in machine.neighbours.below
+    assert reader.received == ["ticker:1"]
+    assert ticker.skipped == [1]
+
+
+def test_who_goes_at_once_is_owed_nothing_any_more(world: World) -> None:
+    ticker, reader = ticker_and_reader(world)
+    line_of(reader).is_silent = True
+    ticker.publishes(1)
+    world.carry()
+    line_of(reader).is_silent = False
+    reader.step(ShutdownRequested())
+
+    machine = world.hosts["one"].machine
+    assert machine is not None
+    [departure] = machine.take_departures()
+    assert (departure.node, departure.owed) == ("reader", ())
+    world.settle()
+    assert ticker.confirmed == 1
+
+
 def test_what_is_not_confirmed_at_the_end_is_reported(world: World) -> None:
     ticker, _ = ticker_and_reader(world)
     ticker.publishes(1, 2)
@@ -329,6 +376,49 @@ def test_what_is_not_confirmed_at_the_end_is_reported(world: World) -> None:
     assert ticker.stopped == "shut down"
     assert ticker.skipped == [1, 2]
     assert [r["reason"] for r in ticker.recorded("skipped")] == ["shut down", "shut down"]
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def batch_bytes(client: Client) -> list[int]:
+    """How much each batch of a client has brought."""
+    sizes = [0]
+    for message in client.sent:
+        if type(message) is EndOfStep:
+            sizes.append(0)
+        elif type(message) is Publish:
+            sizes[-1] += len(message.body)
+    return sizes
+
+
+def publish_large(client: Client, count: int) -> None:
+    for value in range(count):
+        client.core.publish(client.world.now, {"x": value}, bytes(20_000))
+    client.carry_out()
+
+
+def test_what_is_published_at_once_is_several_batches_if_it_is_much(world: World) -> None:
+    ticker, reader = ticker_and_reader(world)
+    publish_large(ticker, 10)
+    world.settle()
+
+    assert max(batch_bytes(ticker)) == 60_000
+    assert len(reader.received) == ticker.confirmed == 10
+
+
+def test_what_has_waited_for_a_connection_is_several_batches_if_it_is_much(world: World) -> None:
+    ticker, reader = ticker_and_reader(world)
+    world.cut(ticker)
+    publish_large(ticker, 10)
+    for value in range(10):
+        ticker.publishes(value)
+    before = len(batch_bytes(ticker))
+    world.settle()
+
+    assert max(batch_bytes(ticker)) == 60_000
+    assert len(batch_bytes(ticker)) - before == 4
+    assert len(reader.received) == ticker.confirmed == 20
 
 
 # --- interests ----------------------------------------------------------------------------------
