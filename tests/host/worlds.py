@@ -8,23 +8,27 @@ from typing import Any
 
 import attrs
 
-from broker.effects import Delivery
+from broker.client.core import ClientCore
+from broker.effects import Delivery, Refusal
 from broker.host.host import Host
 from broker.host.link_states import LinkState
 from broker.inputs import LinkClosed, MessagesReceived
+from broker.limits import Limits
+from broker.machine.machine import Machine
 from broker.sim.cuts import Cut
 from broker.sim.hosts import StepCores
 from broker.sim.nodes import Node
 from broker.sim.runs import NEVER_TOO_MANY
-from broker.sim.world import LIVELY_LIMITS, World
+from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
 from broker.vocabulary import Seating
 from faulttol.guarantees import check
-from routing.ids import NodeId
+from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value
 
 LINK_DELAY_S = 0.01
 TIMEOUT_S = LIVELY_LIMITS.heartbeat_timeout_s
 INTERVAL_S = LIVELY_LIMITS.heartbeat_interval_s
+MS = 0.001
 
 
 class Client:
@@ -34,68 +38,108 @@ class Client:
         self._world = world
         self.node = node
         self.deliveries: list[Delivery] = []
+        self.answered: list[OperationId] = []
+        self.refusals: list[Refusal] = []
         node.on_delivery = self.deliveries.append
+
+    @property
+    def core(self) -> ClientCore:
+        assert isinstance(self.node.core, ClientCore)
+        return self.node.core
 
     @property
     def received(self) -> list[str]:
         """What was delivered, in order, as publisher:seq."""
         return [f"{delivery.publisher}:{delivery.seq}" for delivery in self.deliveries]
 
-    def _calls(self) -> Any:
-        assert self.node.client is not None
-        return self.node.client.calls
+    def subscribes(self, filter_text: str, *, ordered: bool = True) -> SubscriptionId:
+        subscription, operation = self.core.subscribe(self._now, filter_text, ordered=ordered)
+        self._asks(operation)
+        return subscription
 
-    def subscribes(self, filter_text: str, *, ordered: bool = True) -> None:
-        self._calls().subscribe(self._world.time_of(self.node), filter_text, ordered=ordered)
-        self._world.carry_out_calls(self.node)
+    def unsubscribes(self, subscription: SubscriptionId) -> None:
+        self._asks(self.core.unsubscribe(self._now, subscription))
 
-    def advertises(self, filter_text: str) -> None:
-        self._calls().advertise(self._world.time_of(self.node), filter_text)
-        self._world.carry_out_calls(self.node)
+    def advertises(self, filter_text: str) -> AdvertisementId:
+        advertisement, operation = self.core.advertise(self._now, filter_text)
+        self._asks(operation)
+        return advertisement
 
-    def publishes(self, **content: Value) -> None:
-        self._calls().publish(self._world.time_of(self.node), content, b"")
+    def unadvertises(self, advertisement: AdvertisementId) -> None:
+        self._asks(self.core.unadvertise(self._now, advertisement))
+
+    def publishes(
+        self, body: bytes = b"", *, urgent: bool = False, ordered: bool = True, **content: Value
+    ) -> None:
+        self.core.publish(self._now, content, body, urgent=urgent, ordered=ordered)
         self._world.carry_out_calls(self.node)
 
     def leaves(self) -> None:
-        self._calls().leave(self._world.time_of(self.node))
+        self.core.leave(self._now)
+        self._world.carry_out_calls(self.node)
+
+    @property
+    def _now(self) -> float:
+        return self._world.time_of(self.node)
+
+    def _asks(self, operation: OperationId) -> None:
+        def answered(refusal: Refusal | None) -> None:
+            self.answered.append(operation)
+            if refusal is not None:
+                self.refusals.append(refusal)
+
+        self.node.outcomes[operation] = answered
         self._world.carry_out_calls(self.node)
 
 
 class Lively:
     """An overlay in which others notice by heartbeats who is silent, and all else is prompt."""
 
-    def __init__(self, *, delta: int = 1, world: World | None = None) -> None:
+    limits = LIVELY_LIMITS
+    link_delay_s = LINK_DELAY_S
+    settling_s = 0.5
+    """For whoever comes to join."""
+
+    def __init__(
+        self,
+        *,
+        world: World | None = None,
+        limits: Limits | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        """The `settings` are those of the whole overlay, such as `delta`."""
         self.cores = StepCores()
         self.world = world or World(
-            0,
-            limits=LIVELY_LIMITS,
-            delay_s=(LINK_DELAY_S, LINK_DELAY_S),
+            seed,
+            limits=limits or self.limits,
+            delay_s=(self.link_delay_s, self.link_delay_s),
             jitter=0.0,
             cores=self.cores,
             is_traced=True,
         )
-        self._delta = delta
+        self._settings = settings
 
     def brokers(self, root: str, **join_points: str) -> None:
         """Start the root, and every other broker at its join point; wait until all are there."""
-        self.world.add_broker(NodeId(root), None, delta=self._delta)
+        self.world.add_broker(NodeId(root), None, **self._settings)
         for name, join_point in join_points.items():
             others = [node.name for node in self.world.hosts]
             self.world.add_broker(
-                NodeId(name), NodeId(join_point), fallbacks=others, delta=self._delta
+                NodeId(name), NodeId(join_point), fallbacks=others, **self._settings
             )
-            self.passes(0.5)
+            self.passes(self.settling_s)
 
-    def standby(self, name: str, broker: str) -> None:
+    def standby(self, name: str, broker: str, rank: int = 1) -> None:
         """Start a host that stands by for a broker."""
-        self.world.add_broker(NodeId(name), NodeId(broker), standby=1, delta=self._delta)
-        self.passes(0.5)
+        self.world.add_broker(NodeId(name), NodeId(broker), standby=rank, **self._settings)
+        self.passes(self.settling_s)
 
-    def client(self, name: str, *at: str) -> Client:
+    def client(self, name: str, *at: str, incarnation: int = 1) -> Client:
         """Start a client that knows these brokers, and wait until it has joined."""
-        node = self.world.add_client(NodeId(name), *(NodeId(broker) for broker in at))
-        self.passes(0.5)
+        brokers = map(NodeId, at)
+        node = self.world.add_client(NodeId(name), *brokers, incarnation=incarnation)
+        self.passes(self.settling_s)
         return Client(self.world, node)
 
     def passes(self, seconds: float) -> None:
@@ -145,6 +189,9 @@ class Lively:
         heard = MessagesReceived(line.link, [Seating(seats=(vacant,))])
         self.world._tell(node, heard)
 
+    def loses_connection(self, one: str, other: str) -> None:
+        assert self.world.break_link(NodeId(one), NodeId(other))
+
     def loses_silently(self, one: str, other: str) -> None:
         """Let a connection end of which only the first of the two hears."""
         [end] = [
@@ -170,12 +217,37 @@ class Lively:
             if node.is_alive and node.host is not None and broker in node.host.brokers
         ]
 
-    def troubles(self) -> list[str]:
+    def machine(self, broker: str) -> Machine:
+        """A broker, wherever it is played."""
+        player = self.world.who_plays(NodeId(broker))
+        assert player is not None
+        machine = player.core.parts.playing.machine(NodeId(broker))
+        assert isinstance(machine, Machine)
+        return machine
+
+    def held_at(self, broker: str) -> list[str]:
+        """What a broker holds, as publisher:seq."""
+        held = self.machine(broker).publications.ordering.held
+        return [f"{arrival.publisher}:{arrival.publication.seq}" for arrival in held]
+
+    def violations(self, ordering: str = "pairwise") -> list[str]:
+        """The guarantees that did not hold."""
+        patience = self.world.limits.resume_timeout_s
+        report = check(
+            self.world.records(), ordering=ordering, delta=NEVER_TOO_MANY, patience=patience
+        )
+        return [str(violation) for violation in report.violations]
+
+    def troubles(self, ordering: str = "pairwise") -> list[str]:
         """Guarantees that did not hold, differences, and what has not come to an end."""
-        report = check(self.world.records(), ordering="pairwise", delta=NEVER_TOO_MANY)
-        found = [str(violation) for violation in report.violations]
+        found = self.violations(ordering)
         found += self.cores.comparison.found
         found += [f"{name} is not got over" for name in self.world.unresolved()]
+        return found + self.unfinished()
+
+    def unfinished(self) -> list[str]:
+        """What has not come to an end."""
+        found = []
         for node in self.world.residents():
             if node.stopped not in ("crashed", "left"):
                 texts = node.door.unfinished() if node.is_alive else [f"stopped: {node.stopped}"]
@@ -183,3 +255,14 @@ class Lively:
                 if node.client is not None and node.client.has_lost_session:
                     found.append(f"{node.name} has lost its session")
         return found
+
+
+class Conversation(Lively):
+    """An overlay whose links all take a millisecond, in which most tests end before a heartbeat."""
+
+    limits = SIMULATED_LIMITS
+    link_delay_s = MS
+
+    def settle(self, seconds: float = 1.0) -> None:
+        """Let everything happen that is due; a second is an age for links of a millisecond."""
+        self.passes(seconds)
