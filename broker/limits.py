@@ -130,8 +130,8 @@ class Limits:
     publish_burst: int = 64
     """Publications that may make up for a pause of the publisher, at the lowest rate."""
     batch_bytes_max: int = 128 << 20
-    """What has come to a client of a batch whose end has not: twice what may wait for its link. All
-    that it lacks after a lost connection is one batch."""
+    """What has come over one link of a batch whose end has not: twice what may wait for a link. All
+    that is sent again to a client or a broker after a lost connection is one batch."""
     delivery_buffer_max: int = 1024
     """Deliveries an application has not taken yet before its client stops reading."""
 

@@ -572,6 +572,17 @@ class Publish:
         return self.with_flags(self.flags & (1 << _PLACE_SHIFT) - 1 | place << _PLACE_SHIFT)
 
 
+MESSAGE_BYTES: Final = 64
+"""What any message counts as, beside a publication's content and body."""
+
+
+def bytes_of(message: "Message") -> int:
+    """About how much room a message takes."""
+    if type(message) is Publish:
+        return MESSAGE_BYTES + len(message.content) + len(message.body)
+    return MESSAGE_BYTES
+
+
 @attrs.frozen
 class Settled:
     """The parent has settled a publication that the child sent up and waits for.

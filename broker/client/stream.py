@@ -18,16 +18,13 @@ from broker.limits import Limits
 from broker.log_codec import LogReader
 from broker.machine.neighbours import Control, Marks
 from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
-from broker.messages import Message, NodeKind, Publish
+from broker.messages import Message, NodeKind, Publish, bytes_of
 from broker.outbox import Outbox
 from broker.vocabulary import EndOfStep, Progress
 from faulttol.stability import LeafStream
 from faulttol.steplog import StepLog
 from routing.ids import NodeId
 from routing.tables import Advertisement, Subscription
-
-MESSAGE_BYTES: Final = 64
-"""What any message counts as, beside a publication's content and body."""
 
 STEP_BYTES: Final = 64 << 10
 """Of publications in one step, or a single larger one: a broker takes a batch in one piece, for
@@ -83,7 +80,7 @@ class Stream:
 
     def publish(self, publication: Publish) -> None:
         """Send a publication, in this step, or the next one if there is no room for more."""
-        size = _bytes_of(publication)
+        size = bytes_of(publication)
         if self._step_bytes + size > STEP_BYTES:
             self.end_step()
         self.sent.append(publication)
@@ -161,7 +158,7 @@ class Stream:
         assert self._link is not None
         batch_bytes, last = 0, 0
         for step, message in self._since(taken):
-            size = _bytes_of(message)
+            size = bytes_of(message)
             if step != last and batch_bytes + size > STEP_BYTES:
                 self._outbox.send(self._link, EndOfStep(step=last))
                 batch_bytes = 0
@@ -195,7 +192,7 @@ class Stream:
     def keep(self, message: Message) -> None:
         """Keep a part of a batch until its end has come."""
         self._batch.append(message)
-        self._batch_bytes += _bytes_of(message)
+        self._batch_bytes += bytes_of(message)
         if self._batch_bytes > self._limits.batch_bytes_max:
             raise RemoteProtocolError(
                 f"a batch of {self._batch_bytes} bytes, at most {self._limits.batch_bytes_max} "
@@ -276,12 +273,6 @@ class Stream:
             base=self.base,
             logs=self.logs,
         )
-
-
-def _bytes_of(message: Message) -> int:
-    if type(message) is Publish:
-        return MESSAGE_BYTES + len(message.content) + len(message.body)
-    return MESSAGE_BYTES
 
 
 def _travelling(stream: LeafStream[Publish], steps: Marks) -> list[Travelling]:

@@ -54,7 +54,11 @@ class Connection:
     step: int = 0
     """Of the last batch that came."""
     batch: list[Message] = attrs.field(factory=list)
-    """Of which the end has not come."""
+    """Of which the end has not come,"""
+    batch_counted: int = 0
+    """how many of these were there when that was looked at last,"""
+    batch_bytes: int = 0
+    """and how much those were."""
     telling: Telling | None = None
     """What is told there of step logs,"""
     written: LogWriter = attrs.field(factory=LogWriter)

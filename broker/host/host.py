@@ -58,6 +58,7 @@ from broker.messages import (
     Publish,
     StatusReply,
     StatusRequest,
+    bytes_of,
 )
 from broker.outbox import Outbox
 from broker.reports import report_within
@@ -350,13 +351,25 @@ class Host:
                     return
             else:
                 batch.append(message)
-        if upto:
-            self._take(connection, upto, complete)
+        if not upto or self._take(connection, upto, complete):
+            self._bound_batch(connection)
+
+    def _bound_batch(self, connection: Connection) -> None:
+        """See that a batch of which the end does not come does not grow for ever."""
+        batch = connection.batch
+        connection.batch_bytes += sum(map(bytes_of, batch[connection.batch_counted :]))
+        connection.batch_counted = len(batch)
+        most = self.me.limits.batch_bytes_max
+        if connection.batch_bytes > most:
+            raise RemoteProtocolError(
+                f"a batch of {connection.batch_bytes} bytes, at most {most} allowed"
+            )
 
     def _take(self, connection: Connection, upto: int, count: int) -> bool:
         """Let a broker take a part of a batch; returns whether the connection outlives that."""
         messages = connection.batch[:count]
         del connection.batch[:count]
+        connection.batch_counted = connection.batch_bytes = 0
         self.greetings.seat(connection)
         self.parts.playing.take(connection, upto, messages, self.me.now)
         return self.parts.connections.is_open(connection)
