@@ -1,0 +1,1 @@
+"""Order among topics: total notification order, as two documents have it, and as it holds."""
