@@ -428,12 +428,22 @@ class Interests:
             hops.pop(hop, None)
 
     def forget(self, gone: Neighbour, now: float) -> None:
-        """Take out everything that lies behind a neighbour that is gone."""
-        self._forget_forwarding(gone.hop)
-        self.withdraw_unsure(gone.hop, now)
-        for subscription in _by_name(e for e in self.subscriptions if e.hop == gone.hop):
+        """Take out everything that lies behind a neighbour that is gone.
+
+        What that costs for a client does not depend on how many others there are.
+        """
+        subscriptions: Iterable[Subscription]
+        advertisements: Iterable[Advertisement]
+        if is_client(gone):
+            subscriptions = self.subscriptions.of_client(gone.node)
+            advertisements = self.advertisements.of_client(gone.node)
+        else:
+            self._forget_forwarding(gone.hop)
+            self.withdraw_unsure(gone.hop, now)
+            subscriptions, advertisements = self.subscriptions, self.advertisements
+        for subscription in _by_name(e for e in subscriptions if e.hop == gone.hop):
             self._withdraw_subscription(self._steps.new_operation(), subscription, None, now)
-        for advertisement in _by_name(e for e in self.advertisements if e.hop == gone.hop):
+        for advertisement in _by_name(e for e in advertisements if e.hop == gone.hop):
             self._withdraw_advertisement(self._steps.new_operation(), advertisement, None, now)
 
     # --- clients that are away --------------------------------------------------------------

@@ -30,7 +30,7 @@ def _arrivals(machine: Machine) -> list[Arrival]:
     streams = [neighbour.received.keep() for neighbour in machine.neighbours.all()]
     return [
         arrival
-        for arrivals in (*streams, publications.of_the_gone)
+        for arrivals in (*streams, publications.of_the_gone())
         for arrival in arrivals
         if not arrival.stable
     ]
@@ -138,6 +138,7 @@ def _log(machine: Machine) -> Iterator[str]:
     log = machine.steps.log
     if log.last != machine.steps.number:
         yield f"the log ends with step {log.last}"
-    firsts = (machine.publications.first_unstable_step(), machine.requests.first_step)
+    unstable = min((arrival.step for arrival in _arrivals(machine)), default=None)
+    firsts = (unstable, machine.requests.first_step)
     if any(first is not None and first <= log.base for first in firsts):
         yield f"the log begins after step {log.base}, and {firsts} are not stable"

@@ -302,6 +302,8 @@ class Neighbours:
         """Begin with the parent, or as the root."""
         self.parent: Above | None = None if parent is None else Above(parent)
         self.below: dict[NodeId, Below] = {}
+        self._brokers_below: dict[NodeId, Below] = {}
+        """Those of them that are no clients, of which there may be thousands."""
         self.version = 0
         """Goes up whenever routes may have changed: with tables, neighbours and connections."""
 
@@ -327,6 +329,7 @@ class Neighbours:
             self.parent = None
         else:
             del self.below[neighbour.node]
+            self._brokers_below.pop(neighbour.node, None)
         self.version += 1
 
     def add(self, neighbour: Neighbour) -> None:
@@ -335,6 +338,8 @@ class Neighbours:
             self.parent = neighbour
         else:
             self.below[neighbour.node] = neighbour
+            if not is_client(neighbour):
+                self._brokers_below[neighbour.node] = neighbour
         self.version += 1
 
     def strangers(self, source: Neighbour | None) -> list[Neighbour]:
@@ -343,8 +348,11 @@ class Neighbours:
 
     def other_brokers(self, source: Neighbour | None) -> list[Neighbour]:
         """Every broker but one; whoever is about to join is told nothing yet."""
-        return [n for n in self.all() if n is not source and not is_client(n) and n.has_joined]
+        brokers: list[Neighbour] = [*self.children()]
+        if self.parent is not None:
+            brokers.insert(0, self.parent)
+        return [n for n in brokers if n is not source]
 
     def children(self) -> list[Below]:
         """The brokers below."""
-        return [n for n in self.below.values() if n.kind is NodeKind.BROKER and n.has_joined]
+        return [n for n in self._brokers_below.values() if n.has_joined]

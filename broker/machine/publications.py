@@ -5,7 +5,7 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, takewhile
 from typing import Any, ClassVar
 
@@ -85,8 +85,8 @@ class Publications:
         self.awaiting: dict[int, Arrival] = {}
         """What waits for the parent, by its number in the stream up."""
         self._delayed: deque[Delayed] = deque()
-        self.of_the_gone: list[Arrival] = []
-        """What came from neighbours that are none any more, and was not stable then."""
+        self._of_the_gone: list[list[Arrival]] = []
+        """What came from each neighbour that is none any more, and was not stable then."""
         self._lazy: dict[NodeId, Neighbour] = {}
         """Neighbours to be told of progress, sooner or later."""
 
@@ -460,7 +460,9 @@ class Publications:
         for stream in (gone.sent, gone.received):
             for arrival in stream.confirm_up_to(stream.count):
                 self._complete(arrival)
-        self.of_the_gone = [a for a in (*self.of_the_gone, *gone.received.keep()) if not a.stable]
+        left = [arrival for arrival in gone.received.keep() if not arrival.stable]
+        if left:
+            self._of_the_gone.append(left)
         self._lazy.pop(gone.hop, None)
         self._touched.pop(gone.hop, None)
 
@@ -524,13 +526,18 @@ class Publications:
             if isinstance(neighbour, Below):
                 self._touched[neighbour.node] = neighbour
 
+    def of_the_gone(self) -> Iterator[Arrival]:
+        """What came from neighbours that are none any more, and may not be stable."""
+        return chain.from_iterable(self._of_the_gone)
+
     def first_unstable_step(self) -> int | None:
         """The first step in which something arrived that is not stable yet."""
+        self._of_the_gone = [a for a in self._of_the_gone if not all(each.stable for each in a)]
         streams = [neighbour.received for neighbour in self.neighbours.all()]
         kept = [*(s.confirmed for s in streams), *(s.unconfirmed for s in streams)]
         firsts = (
             next((each.step for each in arrivals if not each.stable), None)
-            for arrivals in (*kept, self.of_the_gone)
+            for arrivals in (*kept, *self._of_the_gone)
         )
         steps = [step for step in firsts if step is not None]
         return min(steps, default=None)
