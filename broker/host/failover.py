@@ -10,6 +10,7 @@ import attrs
 
 from broker.effects import Level
 from broker.host.attaching import attachment_messages
+from broker.host.clients import digest_of
 from broker.host.connections import Connection
 from broker.host.dialling import ToBroker, ToVisit
 from broker.host.doubts import Sign, Standing
@@ -456,7 +457,8 @@ class Failover:
         parts = self._parts
         machine = parts.playing.machine(connection.node)
         if machine is None:
-            parts.takeovers.note_attachment(term, attachment)
+            secret = "" if connection.hello is None else connection.hello.past.secret
+            parts.takeovers.note_attachment(term, attachment, digest_of(secret))
             self.look_again_at(parts.me.now)
             return
         self._welcome_back(connection, attachment)

@@ -37,6 +37,17 @@ Border = tuple[NodeId, NodeId]
 """A node of the boundary, and its neighbour in the region."""
 
 
+@attrs.frozen
+class Attached:
+    """What a node of the boundary has said."""
+
+    term: int
+    """The last one of the broker that it may be about: later it counts no more."""
+    attachment: Attachment
+    key: str = ""
+    """The digest of the secret that a client has greeted with."""
+
+
 @attrs.define(eq=False)
 class Vote:
     """All other hosts are asked of whom they have heard."""
@@ -91,8 +102,7 @@ class Takeovers:
         self._playing = playing
         self._ask = ask
         self._under_way: dict[frozenset[NodeId], Takeover] = {}
-        self._attached: dict[Border, tuple[int, Attachment]] = {}
-        """With the last term of the broker that it may be about: later it counts no more."""
+        self._attached: dict[Border, Attached] = {}
 
     def __iter__(self) -> Iterator[Takeover]:
         """All of them."""
@@ -135,14 +145,23 @@ class Takeovers:
 
     # --- attachments ---------------------------------------------------------------------------
 
-    def note_attachment(self, term: int, attachment: Attachment) -> None:
+    def note_attachment(self, term: int, attachment: Attachment, key: str) -> None:
         """A node of a boundary has said what it has, which it will not add to.
 
         It may have missed terms that did not go well: then it had nothing of those.
         """
         term = max(term, self._term_of(attachment.to))
-        self._attached[attachment.node, attachment.to] = (term, attachment)
+        border = (attachment.node, attachment.to)
         self._library.learn_logs(attachment.logs)
+        known = self._attached.get(border)
+        if known is None or not self.is_own(border, known.key) or self.is_own(border, key):
+            self._attached[border] = Attached(term, attachment, key)
+
+    def is_own(self, border: Border, key: str) -> bool:
+        """Whether who has greeted with this secret is the one of whom the step logs tell."""
+        node, broker = border
+        standing = self._library.log_of(broker).neighbours().get(node)
+        return standing is None or not standing.key or standing.key == key
 
     def attach_own(self, region: frozenset[NodeId]) -> None:
         """The brokers that are played here are a part of the boundary like others."""
@@ -151,11 +170,11 @@ class Takeovers:
                 seat = self._seats.seat_of(neighbour.node)
                 if neighbour.node in region and seat is not None:
                     own = attach(played.machine, neighbour.node, {})
-                    self._attached[node, neighbour.node] = (seat.term, own)
+                    self._attached[node, neighbour.node] = Attached(seat.term, own)
 
     def _has_attached(self, border: Border, term: int) -> bool:
         known = self._attached.get(border)
-        return known is not None and known[0] >= term
+        return known is not None and known.term >= term and self.is_own(border, known.key)
 
     def borders(self, region: frozenset[NodeId]) -> list[tuple[Border, NodeKind]]:
         """Who stands next to it: brokers by their seats, and whoever the step logs name."""
@@ -268,9 +287,9 @@ class Takeovers:
     def attached_in_vain(self) -> list[Seat]:
         """The seats of brokers for which somebody has attached, and which seem to live."""
         found = []
-        for (_, broker), (term, _) in self._attached.items():
+        for (_, broker), attached in self._attached.items():
             seat = self._seats.seat_of(broker)
-            if seat is None or seat.term != term or self.of(broker) is not None:
+            if seat is None or seat.term != attached.term or self.of(broker) is not None:
                 continue
             if not self._seats.is_lost(broker, self._doubts.doubted()):
                 found.append(seat)
@@ -291,10 +310,10 @@ class Takeovers:
         """Begin to rebuild a region from what was attached."""
         self.attach_own(region)
         attachments = [
-            attachment
-            for (node, to), (term, attachment) in self._attached.items()
+            attached.attachment
+            for (node, to), attached in self._attached.items()
             if to in region
-            and term >= self._term_of(to)
+            and self._has_attached((node, to), self._term_of(to))
             # Who has attached and then failed, too, is rebuilt.
             and node not in region
         ]
