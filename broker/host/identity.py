@@ -20,6 +20,8 @@ class Identity:
     address: str
     limits: Limits
     settings: Settings
+    wall_clock_ms: int = 0
+    """What the clock on the wall showed at the start."""
     now: float = 0.0
     started_at: float = 0.0
     is_ready: bool = False
@@ -31,6 +33,15 @@ class Identity:
     def life(self) -> Life:
         """This life of it."""
         return Life(self.name, self.incarnation)
+
+    @property
+    def newest_incarnation(self) -> int:
+        """None is later: they are taken from clocks, and one that is far ahead is a mistake.
+
+        It would bar whatever follows under that name.
+        """
+        elapsed_s = self.now - self.started_at
+        return self.wall_clock_ms + round(1000 * (elapsed_s + self.limits.clocks_apart_max_s))
 
     def objection_to(self, welcome: Welcome) -> str | None:
         """What of the settings of an overlay is unknown here."""

@@ -12,13 +12,18 @@ the tree, as many are remembered as the limits allow; which ones does not depend
 
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
+from broker.errors import RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.vocabulary import HostPlace, Life, Seat, Seating
 from routing.ids import NodeId
+
+TERMS_AT_ONCE: Final = 1 << 32
+"""Terms of a broker that may pass unheard: far more than there ever are, and few of those that can
+be counted. After the last one nobody could take it up."""
 
 
 class _Kind(enum.Enum):
@@ -74,6 +79,13 @@ def _distances(
     return distances
 
 
+def next_incarnation(host: NodeId, last: int, known: Seating) -> int:
+    """Of the life of a host that follows: later than any of which somebody may have heard."""
+    lives = [place.incarnation for place in known.hosts if place.host == host]
+    lives += [life.incarnation for life in (*known.failed, *known.proven) if life.host == host]
+    return 1 + max([last, *lives])
+
+
 class Seats:
     """What one node knows of all brokers and hosts; it only grows."""
 
@@ -110,6 +122,25 @@ class Seats:
         news += [self.bury(life) for life in seating.failed]
         news += [self.bury(life, is_proven=True) for life in seating.proven]
         return any(news)
+
+    def require_possible(self, seating: Seating, *, newest: int) -> None:
+        """Raise `RemoteProtocolError` if somebody tells of what nothing could follow on."""
+        lives = (*seating.failed, *seating.proven)
+        told: list[tuple[NodeId, int]] = [(life.host, life.incarnation) for life in lives]
+        told += [(place.host, place.incarnation) for place in seating.hosts]
+        told += [(seat.host, seat.incarnation) for seat in seating.seats]
+        for host, incarnation in told:
+            if incarnation > newest:
+                raise RemoteProtocolError(
+                    f"Seating: incarnation {incarnation} of {host}, {newest} is the highest allowed"
+                )
+        for seat in seating.seats:
+            known = self._seats.get(seat.broker)
+            last = 0 if known is None else known.term
+            if seat.term > last + TERMS_AT_ONCE:
+                raise RemoteProtocolError(
+                    f"Seating: term {seat.term} of {seat.broker}, after term {last}"
+                )
 
     def put(self, seat: Seat) -> bool:
         """Learn who plays a broker; returns whether it was news."""

@@ -37,6 +37,7 @@ from broker.effects import (
     WriteLog,
 )
 from broker.holding import describe_held
+from broker.host.seats import next_incarnation
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -55,6 +56,7 @@ from broker.sim.cores import Cores, Door, HostDoor
 from broker.sim.cuts import Cut
 from broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from broker.sim.trace_text import describe_delivery, describe_message
+from broker.vocabulary import Seating
 from faulttol.history import MemoryHistory, Record
 from routing.conflicts import FAST
 from routing.ids import NodeId
@@ -431,8 +433,11 @@ class World:
         else:
             old = disk is DiskState.OLD
             incarnation, remembered = self.chance("disks").choice(written) if old else written[-1]
+        following = incarnation + 1
+        if isinstance(remembered, Seating):
+            following = next_incarnation(before.name, incarnation, remembered)
         return before.start_again(
-            incarnation=incarnation + 1, remembered=remembered, address=address, **changes
+            incarnation=following, remembered=remembered, address=address, **changes
         )
 
     def freeze(self, address: NodeId) -> None:
