@@ -111,7 +111,8 @@ class Welcome:
     resumed: bool
     """Whether what both have of each other stands; else the sender knows nothing of the other."""
     taken: int = 0
-    """The last step of the receiver that was taken: what came after is to be sent again."""
+    """The last step of the receiver that was taken: what came after is to be sent again. Also of
+    a client's session that is lost; then 0 if nobody knows."""
     secret: str = ""
     """To a client whose session begins: nobody goes on with it who does not know this."""
     era: int = 0

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from broker.codec import decode_content
 from broker.errors import RemoteProtocolError
 from broker.host.link_states import IN_BATCHES, LinkState, Speaker, require_legal
 from broker.limits import DEFAULT_LIMITS, Limits
@@ -23,7 +24,7 @@ from broker.vocabulary import Attach, AttachTables, SentControl, ToldEntry
 from faulttol.steplog import LogPart, StepLog
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
+from routing.ids import AdvertisementId, NodeId, SubscriptionId, owner_of
 from routing.tables import RoutingEntry
 
 Element = TypeVar("Element")
@@ -152,6 +153,8 @@ class AttachmentReader:
         self._sent: list[Travelling] = []
         self._received: list[Travelling] = []
         self._controls: list[Control] = []
+        self._contents: set[bytes] = set()
+        """Those that can be read."""
         self._era = 0
         self._items = 0
         self._bytes = 0
@@ -244,8 +247,12 @@ class AttachmentReader:
         if not isinstance(message, Publish):
             raise RemoteProtocolError(f"{type(message).__name__} among publications of Attach")
         self._count_bytes(len(message.body) + len(message.content))
+        if message.content not in self._contents:
+            decode_content(message.content)  # later there is nobody to blame
+            self._contents.add(message.content)
         if stream is self._sent:
             self._require_own(head, message)
+            self._require_next(head, message)
         place = len(stream)
         stream.append(Travelling(stable + place + 1, steps[place], message))
 
@@ -267,6 +274,14 @@ class AttachmentReader:
         state = LinkState.TO_CLIENT if is_client else LinkState.TO_BROKER
         speaker = Speaker(here=head.to, node=head.node, incarnation=head.incarnation)
         require_legal(state, speaker, message)
+
+    def _require_next(self, head: Attach, publication: Publish) -> None:
+        """A client counts its publications."""
+        last = self._sent[-1].publication.seq if self._sent else publication.seq - 1
+        if head.kind is NodeKind.CLIENT and publication.seq != last + 1:
+            raise RemoteProtocolError(
+                f"publication {publication.seq} of {head.node} behind number {last}"
+            )
 
     def _count(self, items: int) -> None:
         self._items += items
@@ -294,6 +309,7 @@ class AttachmentReader:
             or len(self._controls) < len(self._places)
         ):
             return None
+        self._require_log(head)
         return Attachment(
             node=head.node,
             kind=head.kind,
@@ -319,12 +335,22 @@ class AttachmentReader:
             era=self._era,
         )
 
+    def _require_log(self, head: Attach) -> None:
+        """Whoever has taken a step has been told the log up to that."""
+        last = self._logs.get(head.to, StepLog()).last
+        if head.kind is NodeKind.CLIENT and head.taken > last:
+            raise RemoteProtocolError(
+                f"Attach: step {head.taken} of {head.to} was taken, and nothing told beyond {last}"
+            )
+
 
 def _told(head: Attach, told: ToldEntry) -> Told[Any]:
     if told.path[-1:] != (head.node,):
         raise RemoteProtocolError(f"{told.id} by {told.path}, expected to come by {head.node}")
     if head.kind is NodeKind.CLIENT and (told.client, len(told.path)) != (head.node, 1):
         raise RemoteProtocolError(f"{told.id} of {told.client}, attached by {head.node}")
+    if owner_of(SubscriptionId(told.id)) != told.client:
+        raise RemoteProtocolError(f"{head.node} says that {told.id} is {told.client}'s")
     try:
         parsed = parse_filter(told.filter)
     except FilterSyntaxError as error:

@@ -4,8 +4,6 @@ import hmac
 from hashlib import sha256
 from typing import Final
 
-import attrs
-
 from broker.host.identity import Identity
 from broker.machine.machine import Machine
 from broker.machine.neighbours import Below, is_client
@@ -17,14 +15,6 @@ SECRET_CHARS: Final = 32
 """Hexadecimal digits: 128 bits, which nobody guesses."""
 
 
-@attrs.define
-class _Client:
-    """What this host knows of a client beside what its broker does."""
-
-    absent_since: float | None = None
-    lag: Lag = attrs.field(factory=Lag)
-
-
 def digest_of(secret: str) -> str:
     """What may be told to others of the secret of a session."""
     return sha256(secret.encode()).hexdigest() if secret else ""
@@ -33,13 +23,17 @@ def digest_of(secret: str) -> str:
 class Clients:
     """The clients of all brokers that are played here."""
 
-    def __init__(self, me: Identity, *, wall_clock_ms: int, entropy: bytes) -> None:
-        """Begin when the clock on the wall shows this; secrets are derived from the entropy."""
+    def __init__(self, me: Identity, *, entropy: bytes) -> None:
+        """Begin with none; secrets are derived from the entropy."""
         self._me = me
-        self._wall_clock_ms = wall_clock_ms
         self._entropy = entropy
         self._secrets = 0
-        self._known: dict[tuple[NodeId, NodeId], _Client] = {}
+        self._lags: dict[tuple[NodeId, NodeId], Lag] = {}
+        """Of each client, at its broker."""
+        self._absent_since: dict[tuple[NodeId, NodeId], float] = {}
+        """Whose connection has ended, and when."""
+        self._unnoted: dict[tuple[NodeId, NodeId], None] = {}
+        """Those of them of which their brokers do not know it yet."""
         self.isolated = 0
 
     # --- at the door ------------------------------------------------------------------------
@@ -56,11 +50,8 @@ class Clients:
         return not key or hmac.compare_digest(key, digest_of(hello.past.secret))
 
     def objection_to(self, hello: Hello) -> str | None:
-        """Incarnations are taken from clocks: one that is far ahead would bar all that follow."""
-        elapsed_s = self._me.now - self._me.started_at
-        newest = self._wall_clock_ms + round(
-            1000 * (elapsed_s + self._me.limits.clocks_apart_max_s)
-        )
+        """Whether the clocks of two machines are too far apart."""
+        newest = self._me.newest_incarnation
         if hello.incarnation <= newest:
             return None
         return (
@@ -73,50 +64,47 @@ class Clients:
 
     def note_absent(self, broker: NodeId, client: NodeId, now: float) -> None:
         """Its connection has ended."""
-        known = self._known.setdefault((broker, client), _Client())
-        if known.absent_since is None:
-            known.absent_since = now
+        self._absent_since.setdefault((broker, client), now)
+        self._unnoted[broker, client] = None
 
     def note_there(self, broker: NodeId, client: NodeId) -> None:
         """It has a connection."""
-        known = self._known.get((broker, client))
-        if known is not None:
-            known.absent_since = None
+        self._absent_since.pop((broker, client), None)
+        self._unnoted.pop((broker, client), None)
 
     def forget(self, broker: NodeId, client: NodeId) -> None:
         """It is no client any more."""
-        self._known.pop((broker, client), None)
+        self.note_there(broker, client)
+        self._lags.pop((broker, client), None)
 
     def forget_broker(self, broker: NodeId) -> None:
         """That one is not played here any more."""
-        for key in [key for key in self._known if key[0] == broker]:
-            del self._known[key]
+        for key in [key for key in (*self._lags, *self._absent_since) if key[0] == broker]:
+            self.forget(*key)
 
     def absent(self, machine: Machine) -> list[Below]:
         """Whose connection has ended, and whose broker does not know it yet."""
-        below = machine.neighbours.below
-        return [
-            below[client]
-            for (broker, client), known in self._known.items()
-            if broker == machine.node
-            and known.absent_since is not None
-            and client in below
-            and is_client(below[client])
-            and not below[client].is_away
-        ]
+        found = []
+        for broker, name in list(self._unnoted):
+            client = machine.neighbours.below.get(name)
+            if broker != machine.node:
+                continue
+            if client is None or client.is_away or not is_client(client):
+                del self._unnoted[broker, name]
+            else:
+                found.append(client)
+        return found
 
     def behind_s(self, machine: Machine, client: Below, now: float) -> float:
         """For how long it has been away, or has not confirmed what it was sent."""
-        known = self._known.get((machine.node, client.node))
-        if known is not None and known.absent_since is not None:
-            return now - known.absent_since
-        return self._lag_of(machine, client, now)
+        since = self._absent_since.get((machine.node, client.node))
+        return self._lag_of(machine, client, now) if since is None else now - since
 
     # --- harm ---------------------------------------------------------------------------------
 
     def _lag_of(self, machine: Machine, client: Below, now: float) -> float:
-        known = self._known.setdefault((machine.node, client.node), _Client())
-        return known.lag.look(client.sent.count, client.sent.confirmed_count, now)
+        lag = self._lags.setdefault((machine.node, client.node), Lag())
+        return lag.look(client.sent.count, client.sent.confirmed_count, now)
 
     def harmful(self, machine: Machine, now: float) -> list[tuple[Below, str]]:
         """Who is to be isolated, and why."""
@@ -142,9 +130,9 @@ class Clients:
             own_bytes = sum(len(each.publication.body) for each in own)
             if own_bytes > limits.publish_window_bytes_max + limits.frame_bytes_max:
                 return f"{own_bytes} bytes of its own publications unconfirmed"
-        known = self._known[machine.node, client.node]
-        if known.absent_since is not None:
-            absent = now - known.absent_since
+        since = self._absent_since.get((machine.node, client.node))
+        if since is not None:
+            absent = now - since
             return f"absent for {absent:.1f} s" if absent > limits.resume_timeout_s else None
         if lag >= limits.stall_timeout_s:
             return f"{unconfirmed} publications unconfirmed, the first for {lag:.1f} s"

@@ -51,6 +51,8 @@ class Greetings:
         if hello.version != PROTOCOL_VERSION:
             reason = f"protocol version {hello.version}, {PROTOCOL_VERSION} expected"
             self._refuse(connection, reason)
+        elif (objection := parts.clients.objection_to(hello)) is not None:
+            self._refuse(connection, objection)
         elif hello.kind is NodeKind.MONITOR:
             connection.kind, connection.state = NodeKind.MONITOR, LinkState.TO_MONITOR
             self._welcome(connection, me.name, 0)
@@ -58,8 +60,6 @@ class Greetings:
             self._greet_host(connection, hello)
         elif me.is_stopping:
             parts.connections.close(connection, GoodbyeCode.SHUTTING_DOWN, f"{me.name} is stopping")
-        elif (objection := parts.clients.objection_to(hello)) is not None:
-            self._refuse(connection, objection)
         else:
             connection.peer, connection.kind = hello.node, hello.kind
             connection.life = Life(hello.host, hello.incarnation)
@@ -138,6 +138,8 @@ class Greetings:
             self._waiting.append(connection)  # it may be heard of in a moment
         elif seat is None:
             self._send_elsewhere(connection, f"no broker {broker} is known here")
+        elif hello.known_term and not self._knows_session(hello, broker):
+            self._refuse_session(connection, hello)
         elif parts.takeovers.of(broker) is not None:
             connection.state = LinkState.ATTACHED
             parts.connections.send(connection, AttachRequest(broker=broker))
@@ -147,6 +149,11 @@ class Greetings:
             self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
         else:
             self._look_oneself(connection, broker, seat)
+
+    def _knows_session(self, hello: Hello, broker: NodeId) -> bool:
+        """Whether somebody is the one that the step logs of a broker name, if they name it."""
+        key = digest_of(hello.past.secret)
+        return self._parts.takeovers.is_own((hello.node, broker), key)
 
     def _look_oneself(self, connection: Connection, broker: NodeId, seat: Seat) -> None:
         """Whoever comes thinks that a host has failed: see whether it has, and let that wait."""
@@ -162,6 +169,10 @@ class Greetings:
     def _send_elsewhere(self, connection: Connection, reason: str) -> None:
         seating = self._parts.seats.everything()
         self._parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
+
+    def _refuse_session(self, connection: Connection, hello: Hello) -> None:
+        reason = f"a session of {hello.node} is not gone on with without its secret"
+        self._refuse(connection, reason)
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self._parts.connections.close(connection, GoodbyeCode.REFUSED, reason)
@@ -186,8 +197,7 @@ class Greetings:
         if is_client:
             assert isinstance(known, Below)
             if not parts.clients.knows_secret(hello, known.key):
-                reason = f"a session of {hello.node} is not gone on with without its secret"
-                self._refuse(connection, reason)
+                self._refuse_session(connection, hello)
                 return
             if known.is_detached:
                 # It was away when its broker failed, so nobody has said yet what it has.
@@ -269,17 +279,20 @@ class Greetings:
             else:
                 self._refuse(connection, objection)
             return
+        before = machine.neighbours.below.get(hello.node)
+        if before is not None:
+            reason = f"replaced by incarnation {hello.incarnation}"
+            parts.playing.decide(machine, Taken.GONE, before, reason, parts.me.now)
+        # A client that has been here goes on behind what was taken of it.
+        left_off = machine.names.left_off(hello.node, hello.incarnation) if is_client else None
+        published, taken = left_off or (hello.past.published, 0)
         secret = parts.clients.new_secret() if is_client else ""
         standing = Standing(
             kind=hello.kind.value,
             incarnation=hello.incarnation if is_client else 0,
             key=digest_of(secret),
-            published=hello.past.published,
+            published=published,
         )
-        before = machine.neighbours.below.get(hello.node)
-        if before is not None:
-            reason = f"replaced by incarnation {hello.incarnation}"
-            parts.playing.decide(machine, Taken.GONE, before, reason, parts.me.now)
         parts.playing.welcome(machine, hello.node, standing)
         state = LinkState.TO_CLIENT if is_client else LinkState.TO_BROKER
         parts.connections.become_line(connection, state)
@@ -292,7 +305,7 @@ class Greetings:
         news = seats.around(machine.node, reach) if is_client else seats.everything()
         connection.seats_told, connection.seats_around = seats.version, news
         parts.connections.send(connection, news)
-        self._welcome(connection, machine.node, term, secret=secret)
+        self._welcome(connection, machine.node, term, taken=taken, secret=secret)
         parts.playing.resume(connection, 0)
 
     def _supersede(self, connection: Connection, hello: Hello, machine: Machine) -> None:

@@ -31,7 +31,7 @@ from broker.host.link_states import (
 )
 from broker.host.parts import Parts
 from broker.host.playing import Playing
-from broker.host.seats import Seats
+from broker.host.seats import Seats, next_incarnation
 from broker.host.status import Situation, Statistics, count, describe, describe_held
 from broker.host.takeover import Takeovers
 from broker.inputs import (
@@ -120,7 +120,7 @@ class Host:
         sessions.
         """
         settings = Settings(ordering=ordering, policy=policy, delta=delta, detection=detection)
-        self.me = Identity(name, incarnation, address, limits, settings)
+        self.me = Identity(name, incarnation, address, limits, settings, wall_clock_ms)
         self.outbox = Outbox()
         self._fences = fences
         connections = Connections(self.outbox, lambda link: self.parts.library.close(link))
@@ -149,7 +149,7 @@ class Host:
             playing=playing,
             ask=lambda life, lives: self.failover.ask(life, lives),
         )
-        clients = Clients(self.me, wall_clock_ms=wall_clock_ms, entropy=entropy)
+        clients = Clients(self.me, entropy=entropy)
         self.parts = Parts(
             self.me,
             self.outbox,
@@ -412,6 +412,7 @@ class Host:
             case Welcome():
                 self._on_welcome(connection, message)
             case Seating():
+                parts.seats.require_possible(message, newest=self.me.newest_incarnation)
                 self.failover.learn(message)
                 if connection.state is LinkState.TO_HOST:
                     self._answer_host(connection)
@@ -670,6 +671,12 @@ class Host:
     def has_stopped(self) -> bool:
         """Whether it does nothing any more."""
         return self._has_stopped
+
+    @property
+    def next_incarnation(self) -> int:
+        """Of the life that follows on this one."""
+        known = self.parts.seats.everything()
+        return next_incarnation(self.me.name, self.me.incarnation, known)
 
     def kind_of(self, link: LinkId) -> NodeKind | None:
         """What is at the other end of a link; None before it has said so."""

@@ -244,10 +244,13 @@ def _settles_above(speaker: Speaker, publication: Publish) -> str | None:
 
 
 def _comes_by(speaker: Speaker, request: Advertise | Subscribe) -> str | None:
-    """What a broker tells of others came by that broker."""
-    if request.path[-1:] == (speaker.node,):
-        return None
-    return f"by {request.path}, expected to come by {speaker.node}"
+    """What a broker tells of others came by that broker, and is theirs."""
+    if request.path[-1:] != (speaker.node,):
+        return f"by {request.path}, expected to come by {speaker.node}"
+    name = request.advertisement if isinstance(request, Advertise) else request.subscription
+    if owner_of(name) != request.client:
+        return f"{speaker.node} says that {name} is {request.client}'s"
+    return None
 
 
 def _comes_from_below(speaker: Speaker, _: Join) -> str | None:

@@ -15,7 +15,7 @@ from broker.errors import RemoteProtocolError
 from broker.host.connections import Connection, Connections
 from broker.inputs import LinkId
 from broker.machine.counting import Counters
-from broker.machine.machine import Batch, Departure, Loss, Machine
+from broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
 from broker.machine.neighbours import Below, Neighbour
 from broker.machine.neighbours import Progress as Counted
 from broker.messages import Message, Publish
@@ -146,7 +146,12 @@ class Playing:
         neighbour = machine.neighbours.named(connection.peer)
         assert neighbour is not None
         if upto > neighbour.taken:
-            self._carry_out(machine, machine.take(neighbour, Batch(upto, messages), now))
+            try:
+                touched = machine.take(neighbour, Batch(upto, messages), now)
+            except BrokenBatchError as broken:
+                self._carry_out(machine, broken.touched)
+                raise
+            self._carry_out(machine, touched)
         else:  # it was sent twice
             again = sum(type(message) is Publish for message in messages)
             self.counters.received += again

@@ -84,6 +84,15 @@ class Batch:
     messages: Sequence[Message]
 
 
+class BrokenBatchError(RemoteProtocolError):
+    """A batch broke the protocol, in a step that has ended with what came before that."""
+
+    def __init__(self, reason: str, touched: Sequence[Neighbour]) -> None:
+        """Note who gets something from that step."""
+        super().__init__(reason)
+        self.touched = touched
+
+
 @attrs.frozen(kw_only=True)
 class Departure:
     """Who is no neighbour any more."""
@@ -192,11 +201,23 @@ class Machine:
     # --- steps ------------------------------------------------------------------------------
 
     def take(self, source: Neighbour, batch: Batch, now: float) -> list[Neighbour]:
-        """Take what a neighbour sent; returns who gets something from this step."""
+        """Take what a neighbour sent; returns who gets something from this step.
+
+        What breaks the protocol has no effect, and neither has what follows on it in the batch. But
+        what came before has: so the step ends there (`BrokenBatchError`), as it does when it is
+        taken again.
+        """
         self.begin_batch(source, batch.upto)
-        for message in batch.messages:
-            self.take_one(source, message, now)
-        return self.end_step()
+        broken: RemoteProtocolError | None = None
+        try:
+            for message in batch.messages:
+                self.take_one(source, message, now)
+        except RemoteProtocolError as error:
+            broken = error
+        touched = self.end_step()
+        if broken is not None:
+            raise BrokenBatchError(str(broken), touched) from broken
+        return touched
 
     def begin_batch(self, source: Neighbour, upto: int) -> None:
         """Begin the step that takes a batch."""
@@ -208,10 +229,11 @@ class Machine:
 
     def take_one(self, source: Neighbour, message: Message, now: float) -> None:
         """Take one message of a batch."""
-        if not source.has_joined and not isinstance(message, Join):
-            name = type(message).__name__
-            raise RemoteProtocolError(f"{name} of {source.node}, which has not joined yet")
+        if not source.has_joined:
+            self._require_about_to_join(source, message)
         if type(message) is Publish:
+            if is_client(source):
+                _require_next(source, message)
             if self._strangers:
                 self._note_unreached(source, message)
             self.publications.on_publish(source, message, now)
@@ -243,6 +265,13 @@ class Machine:
                 self.requests.pass_on(operation, source, others, now)
             case _:
                 self.publications.on_notice(source, message)
+
+    def _require_about_to_join(self, source: Neighbour, message: Message) -> None:
+        """Who has not joined yet may only ask to; who has left, say so once more."""
+        is_gone = self.neighbours.below.get(source.node) is not source
+        if not isinstance(message, Leave if is_gone else Join):
+            name, what = type(message).__name__, "has left" if is_gone else "has not joined yet"
+            raise RemoteProtocolError(f"{name} of {source.node}, which {what}")
 
     def end_step(self) -> list[Neighbour]:
         """End the step; returns who gets something from it."""
@@ -413,6 +442,7 @@ class Machine:
         self.interests.forget(neighbour, now)
         self.requests.forget(neighbour)
         self.publications.forget(neighbour)
+        neighbour.has_joined = False
 
     # --- more than δ failures -----------------------------------------------------------------
 
@@ -569,3 +599,13 @@ class Machine:
                 neighbour = self.neighbours.named(node)
                 if neighbour is not None and neighbour.joined_in <= log.base:
                     neighbour.taken_at_base = taken
+
+
+def _require_next(client: Neighbour, publication: Publish) -> None:
+    """A client counts its publications, so that none is taken for another one."""
+    assert isinstance(client, Below)
+    last = client.published + client.received.count
+    if publication.seq != last + 1:
+        raise RemoteProtocolError(
+            f"publication {publication.seq} of {client.node}, which has published {last}"
+        )

@@ -58,6 +58,8 @@ class _Life:
     incarnation: int
     published: int
     """The number of its last publication."""
+    taken: int
+    """The last of its steps that was taken."""
 
 
 class Names:
@@ -138,6 +140,16 @@ class Names:
                 f"would go on at {published + 1}: a new life takes a higher incarnation"
             )
         return None
+
+    def left_off(self, node: NodeId, incarnation: int) -> tuple[int, int] | None:
+        """What was the last publication, and the last step, of this life of a client that is gone.
+
+        None if that is not known here: then nobody can tell what of it has been taken.
+        """
+        life = self._past.get(node)
+        if life is None or life.incarnation != incarnation:
+            return None
+        return life.published, life.taken
 
     # --- where somebody wants to join -------------------------------------------------------
 
@@ -258,7 +270,7 @@ class Names:
 
 
 def _life_of(client: Below) -> _Life:
-    return _Life(client.incarnation, client.published + client.received.count)
+    return _Life(client.incarnation, client.published + client.received.count, client.taken)
 
 
 def _is_absent(known: Below) -> bool:

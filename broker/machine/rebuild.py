@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 import attrs
 
+from broker.errors import RemoteProtocolError
 from broker.limits import Limits
 from broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
 from broker.machine.joining import join_streams, waiting
@@ -588,8 +589,11 @@ class Rebuilding:
             source.taken = max(source.taken, entry.upto)
             keys = {item.key for item in items if isinstance(item, Travelling)}
             for item in items:
-                if isinstance(item, Travelling) or _is_there(item, keys):
-                    self._take_one_again(machine, source, item, ordering)
+                try:
+                    if isinstance(item, Travelling) or _is_there(item, keys):
+                        self._take_one_again(machine, source, item, ordering)
+                except RemoteProtocolError:
+                    break  # the step ended there, see `Machine.take`
                 yield
         else:
             self._decide_again(machine, source, entry)

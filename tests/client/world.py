@@ -223,8 +223,6 @@ class Host:
         self.taking_up: NodeId | None = None
         self.is_refusing = self.is_deaf = False
         self.refused_names: set[str] = set()
-        self.remembers: dict[NodeId, int] = {}
-        """Of clients that were given up, the last step that was taken."""
         self.lines: dict[NodeId, Line] = {}
         self.told: dict[NodeId, int] = {}
         """How far a client knows the log."""
@@ -304,7 +302,7 @@ class Host:
                 else:
                     self.resumes(line, hello.taken)
             else:
-                self.takes_in(line, hello.node, hello.incarnation)
+                self.takes_in(line, hello.node, hello.incarnation, hello.past.published)
 
     def asks_to_attach(self, line: Line) -> None:
         broker = self.taking_up or self.broker
@@ -320,14 +318,14 @@ class Host:
             del self.readers[line.link]
             self.resumes(line, attachment.taken)
 
-    def takes_in(self, line: Line, node: NodeId, incarnation: int) -> None:
+    def takes_in(self, line: Line, node: NodeId, incarnation: int, published: int) -> None:
         machine = self.machine
         assert machine is not None
+        published, taken = machine.names.left_off(node, incarnation) or (published, 0)
         if machine.neighbours.named(node) is None:
-            machine.welcome(node, Standing(incarnation=incarnation))
+            machine.welcome(node, Standing(incarnation=incarnation, published=published))
         secret = f"secret {next(self.world.numbers)}"
         self.world.known[machine.node, node] = Known(secret, incarnation)
-        taken = self.remembers.get(node, 0)
         self.tell(line, self.welcome(secret=secret, taken=taken))
         self.connected(line)
 
@@ -464,7 +462,6 @@ class Host:
         assert self.machine is not None
         neighbour = self.machine.neighbours.below[client.core.node]
         assert isinstance(neighbour, Below)
-        self.remembers[neighbour.node] = neighbour.taken
         self.end(self.machine, self.machine.decide(Taken.GONE, neighbour, "away", self.world.now))
 
     def takes_up(self, broker: NodeId) -> None:
@@ -498,7 +495,8 @@ class Host:
             if line is not None:
                 neighbour = machine.neighbours.named(client.core.node)
                 if neighbour is None:  # nobody had heard that it was about to join
-                    self.takes_in(line, client.core.node, client.core.incarnation)
+                    core = client.core
+                    self.takes_in(line, core.node, core.incarnation, core.publishing.handed_over)
                     continue
                 self.tell(line, self.welcome(resumed=True, taken=neighbour.taken))
                 self.connected(line)

@@ -49,7 +49,7 @@ def log(steps: int, base: int = 0) -> StepLog:
     return known
 
 
-def attachment(publications: int = 5, subscriptions: int = 3, steps: int = 5) -> Attachment:
+def attachment(publications: int = 5, subscriptions: int = 3, steps: int = 9) -> Attachment:
     operation = OperationId("b2#1")
     return Attachment(
         node=NODE,
@@ -121,18 +121,23 @@ MESSAGES: list[Any] = attachment_messages(attachment(), 1)
 HEAD, TABLES, *REST = MESSAGES
 MORE = attrs.evolve(TABLES, is_last=False)
 TOLD = TABLES.subscriptions[0]
+LAST = attachment().logs[TO].last
 
 
 def as_client(**changes: Any) -> list[Message]:
     """What a client attaches."""
-    head = attrs.evolve(HEAD, node=CLIENT, kind=NodeKind.CLIENT, incarnation=1)
+    head = attrs.evolve(HEAD, node=CLIENT, kind=NodeKind.CLIENT, incarnation=1, taken=LAST)
     told = attrs.evolve(TOLD, path=(CLIENT,))
-    tables = AttachTables(subscriptions=(told,), is_last=True)
+    tables = AttachTables(subscriptions=(told,), logs=TABLES.logs, is_last=True)
     return [attrs.evolve(head, **changes), tables, *REST[:-2]]
 
 
 def told(**changes: Any) -> AttachTables:
     return AttachTables(subscriptions=(attrs.evolve(TOLD, **changes),))
+
+
+def unreadable(content: bytes) -> Publish:
+    return Publish(CLIENT, 1, 1, 0, content, b"")
 
 
 SUBSCRIBE = Subscribe(
@@ -163,6 +168,10 @@ SUBSCRIBE = Subscribe(
         ([HEAD, told(filter="x >")], "alice/0 of alice: "),
         ([HEAD, told(path=(CLIENT, TO))], "alice/0 by .* expected to come by b2"),
         ([HEAD, told(path=())], "alice/0 by .* expected to come by b2"),
+        ([HEAD, told(id="bob/0")], "b2 says that bob/0 is alice's"),
+        ([HEAD, TABLES, unreadable(b"\x81")], "content: "),
+        ([HEAD, TABLES, unreadable(b"\x01")], "content: "),
+        ([HEAD, TABLES, *REST[:7], unreadable(b"\x81\x01\x01")], "content: "),
         ([HEAD, attrs.evolve(MORE, logs=b"\x08")], "logs that end too early"),
         ([attrs.evolve(HEAD, sent_confirmed=6)], "6 of what was sent are confirmed"),
         ([attrs.evolve(HEAD, received_confirmed=6)], "6 of what was received are confirmed"),
@@ -201,6 +210,11 @@ def test_a_client_attaches_what_is_its_own() -> None:
         (as_client(incarnation=2), "of alice, incarnation 1, by alice, incarnation 2"),
         ([*as_client()[:2], publication(1, NodeId("bob"))], "of bob, incarnation 1, by alice"),
         ([*as_client()[:2], publication(1, flags=Flag.AWAITED)], "which no client may set"),
+        (
+            [*as_client()[:2], publication(1), publication(1)],
+            "publication 1 of alice behind number 1",
+        ),
+        (as_client(taken=LAST + 1), "was taken, and nothing told beyond"),
         ([as_client()[0], told(client=NodeId("bob"), path=(CLIENT,))], "of bob, attached by alice"),
         ([as_client()[0], told(path=(TO, CLIENT))], "of alice, attached by alice"),
         (

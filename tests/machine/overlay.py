@@ -431,7 +431,8 @@ class World:
             self.stats["back"] += 1
             if neighbour.is_detached:
                 self.stats["reattached"] += 1
-                reattach(machine, neighbour, through_bytes(leaf.attach({})))
+                logs = {machine.node: self.log_at(leaf.node, machine.node)}
+                reattach(machine, neighbour, through_bytes(leaf.attach(logs)))
             leaf.is_back = True
             touched = machine.come_back(neighbour)
             for other in touched:
