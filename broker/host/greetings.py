@@ -143,27 +143,33 @@ class Greetings:
         elif parts.takeovers.of(broker) is not None:
             connection.state = LinkState.ATTACHED
             parts.connections.send(connection, AttachRequest(broker=broker))
-        elif parts.seats.is_lost(broker, parts.doubts.doubted()):
-            self._send_elsewhere(connection, f"{broker} is taken up elsewhere")
         elif seat.term > hello.known_term:
             self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
+        elif parts.seats.is_lost(broker, doubted := parts.doubts.doubted()):
+            region = parts.seats.region_of(broker, doubted)
+            host = parts.seats.coordinator(region, doubted)
+            life = None if host is None else parts.seats.life_of(host)
+            self._look_oneself(connection, life, f"{broker} is taken up by {host}")
         else:
-            self._look_oneself(connection, broker, seat)
+            self._look_oneself(connection, seat.life, f"{broker} is played by {seat.host}")
 
     def _knows_session(self, hello: Hello, broker: NodeId) -> bool:
         """Whether somebody is the one that the step logs of a broker name, if they name it."""
         key = digest_of(hello.past.secret)
         return self._parts.takeovers.is_own((hello.node, broker), key)
 
-    def _look_oneself(self, connection: Connection, broker: NodeId, seat: Seat) -> None:
-        """Whoever comes thinks that a host has failed: see whether it has, and let that wait."""
+    def _look_oneself(self, connection: Connection, life: Life | None, reason: str) -> None:
+        """Whoever comes thinks that a host has failed which is to be gone to instead.
+
+        See whether it has, and let that wait.
+        """
         parts = self._parts
         now, within_s = parts.me.now, parts.me.limits.heartbeat_interval_s
-        if parts.doubts.has_heard(seat.life, now, within_s=within_s):
-            self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
+        if life is None or parts.doubts.has_heard(life, now, within_s=within_s):
+            self._send_elsewhere(connection, reason)
             return
-        if parts.doubts.standing_of(seat.life) is DoubtStanding.TRUSTED:
-            parts.doubts.note(seat.life, Sign.LOST, now)
+        if parts.doubts.standing_of(life) is DoubtStanding.TRUSTED:
+            parts.doubts.note(life, Sign.LOST, now)
         self._waiting.append(connection)
 
     def _send_elsewhere(self, connection: Connection, reason: str) -> None:
