@@ -13,6 +13,9 @@ settings.load_profile("plait")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run what takes minutes")
     parser.addoption(
+        "--rewrite-golden", action="store_true", help="write down what is said in tests/golden now"
+    )
+    parser.addoption(
         "--rewrite-samples", action="store_true", help="let README.md show what seeds decide now"
     )
 

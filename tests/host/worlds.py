@@ -109,15 +109,16 @@ class Lively:
         **settings: Any,
     ) -> None:
         """The `settings` are those of the whole overlay, such as `delta`."""
-        self.cores = StepCores()
         self.world = world or World(
             seed,
             limits=limits or self.limits,
             delay_s=(self.link_delay_s, self.link_delay_s),
             jitter=0.0,
-            cores=self.cores,
+            cores=StepCores(),
             is_traced=True,
         )
+        assert isinstance(self.world.cores, StepCores)
+        self.cores = self.world.cores
         self._settings = settings
 
     def brokers(self, root: str, **join_points: str) -> None:
