@@ -31,8 +31,6 @@ from broker.messages import (
     Leave,
     Message,
     NodeKind,
-    Placed,
-    PlacesReply,
     PlacesRequest,
     Publish,
     Refuse,
@@ -115,7 +113,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 IN_BATCHES: Final = _REQUESTS | {
-    *(Publish, Settled, Acknowledge, Defer, PlacesRequest, PlacesReply, Placed, Turns),
+    *(Publish, Settled, Acknowledge, Defer, PlacesRequest, Turns),
     *(Confirm, Refuse, Claim, Introduce),
 }
 """What batches between brokers are made of."""
