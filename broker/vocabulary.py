@@ -142,8 +142,6 @@ class Progress:
     sent: int
     forgotten: int
     """The last step of the receiver of which the sender will never need anything again."""
-    base: int
-    """Up to which of the sender's steps everything is stable and confirmed."""
     logs: bytes = b""
     """What is stable depends on steps of which the receiver may not have heard yet."""
 
@@ -271,8 +269,6 @@ class Attach:
     term: int
     """Of the broker that has failed, as the sender had it."""
     taken: int
-    forgot: int
-    base: int
     sent_stable: int
     sent_confirmed: int
     sent_steps: tuple[int, ...]

@@ -349,16 +349,6 @@ class StepLog:
                 del self._gone[first]
                 self._gone_unknown = max(self._gone_unknown, self._known.pop(first).step)
 
-    def note_taken(self, node: NodeId, upto: int) -> None:
-        """So much of a neighbour had been taken at the base, it says itself."""
-        known = self._known.get(node)
-        if upto <= (known.upto if known else 0):
-            return
-        if known is None or known.standing is None:
-            self._note(node, Standing(kind=BROKER, upto=upto, has_joined=True), self.base)
-        else:
-            known.upto, known.step = upto, self.base
-
     def copy(self) -> "StepLog":
         """Return the same, to be changed apart."""
         log = StepLog(self.base, self.term)

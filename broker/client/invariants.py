@@ -41,7 +41,6 @@ def _stream(stream: Stream) -> Iterator[str]:
         stream.received.count,
         stream.received.stable_count,
         stream.forgot,
-        stream.base,
     )
     if any(after < before for before, after in zip(stream.counted, now, strict=False)):
         yield f"counters shrank from {stream.counted} to {now}"

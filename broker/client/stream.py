@@ -60,9 +60,8 @@ class Stream:
         self.received: LeafStream[Publish] = LeafStream()
         self._sent_in, self._received_in = Marks(), Marks()
         self.controls: deque[Control] = deque()
-        self.forgot = self.base = 0
-        """The last step of this client's that the broker will never ask for again, and up to which
-        of the broker's steps everything is stable, as it said then."""
+        self.forgot = 0
+        """The last step of this client's that the broker will never ask for again."""
         self.logs: dict[NodeId, StepLog] = {}
         """What is known of the step logs of brokers."""
         self.told: tuple[int, int] | None = None
@@ -132,7 +131,6 @@ class Stream:
                 received=self.received.count,
                 sent=self.sent.count,
                 forgotten=self.taken,
-                base=self.step,
             )
         )
 
@@ -223,7 +221,7 @@ class Stream:
         self._sent_in.forget(self.sent.stable_count)
         self._received_in.forget(self.received.stable_count)
         if progress.forgotten > self.forgot:
-            self.forgot, self.base = progress.forgotten, progress.base
+            self.forgot = progress.forgotten
             while self.controls and self.controls[0].step <= self.forgot:
                 self.controls.popleft()
         return confirmed
@@ -269,8 +267,6 @@ class Stream:
             subscriptions=tuple(subscriptions),
             known_advertisements=frozenset(),
             known_subscriptions=frozenset(),
-            forgot=self.forgot,
-            base=self.base,
             logs=self.logs,
         )
 

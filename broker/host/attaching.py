@@ -48,8 +48,6 @@ def attachment_messages(
         to=attachment.to,
         term=term,
         taken=attachment.taken,
-        forgot=attachment.forgot,
-        base=attachment.base,
         sent_stable=sent.stable,
         sent_confirmed=sent.confirmed,
         sent_steps=tuple([each.step for each in sent.kept]),
@@ -329,8 +327,6 @@ class AttachmentReader:
             subscriptions=tuple(self._subscriptions),
             known_advertisements=frozenset(self._known_advertisements),
             known_subscriptions=frozenset(self._known_subscriptions),
-            forgot=head.forgot,
-            base=head.base,
             logs=self._logs,
             era=self._era,
         )

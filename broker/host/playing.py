@@ -280,7 +280,7 @@ class Playing:
 
     def on_progress(self, connection: Connection, progress: Progress) -> None:
         """A neighbour says how far things are."""
-        counted = Counted(progress.received, progress.sent, progress.forgotten, progress.base)
+        counted = Counted(progress.received, progress.sent, progress.forgotten)
         machine = self.brokers[connection.node].machine
         neighbour = machine.neighbours.named(connection.peer)
         assert neighbour is not None
@@ -301,7 +301,6 @@ class Playing:
                     received=counted.received,
                     sent=counted.sent,
                     forgotten=counted.forgotten,
-                    base=counted.base,
                     logs=line.take_logs(),
                 )
                 self._connections.send(line, progress)

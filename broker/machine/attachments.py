@@ -58,10 +58,6 @@ class Attachment:
     known_advertisements: frozenset[AdvertisementId]
     """What the neighbour has told."""
     known_subscriptions: frozenset[SubscriptionId]
-    forgot: int
-    """The last step of this node of which the neighbour has said that it needs nothing again."""
-    base: int
-    """Up to which of the neighbour's steps everything is stable, as it said then."""
     logs: Mapping[NodeId, StepLog]
     """Of brokers of the region, as far as they are known here."""
     era: int = 0
@@ -126,8 +122,6 @@ def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Atta
         known_subscriptions=frozenset(
             e.id for e in interests.subscriptions if e.hop == neighbour.hop
         ),
-        forgot=neighbour.forgot,
-        base=neighbour.base,
         logs=logs,
         era=neighbour.era,
     )

@@ -558,7 +558,6 @@ class Machine:
         self.publications.on_progress(source, progress)
         if progress.forgotten > source.forgot:
             source.forgot = progress.forgotten
-            source.base = progress.base
             while source.controls and source.controls[0].step <= source.forgot:
                 source.controls.popleft()
 
@@ -584,7 +583,7 @@ class Machine:
             told = (*neighbour.progress, neighbour.taken_at_base, self.steps.log.base)
             if told != neighbour.told:
                 neighbour.told = told
-                news.append((neighbour, Progress(*told)))
+                news.append((neighbour, Progress(*told[:3])))
         return news
 
     def _forget_what_is_stable(self) -> None:

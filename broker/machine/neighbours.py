@@ -70,8 +70,6 @@ class Progress:
     """Of the publications the sender of this message sent over the link."""
     forgotten: int
     """The last step of the receiver of which the sender will never need anything again."""
-    base: int
-    """Up to which of the sender's steps everything is stable and confirmed."""
 
 
 @attrs.frozen(eq=False)
@@ -112,10 +110,8 @@ class _Neighbour:
     """By the steps of the neighbour."""
     forgot: int = 0
     """The last of this broker's steps that the neighbour will never ask for again."""
-    base: int = 0
-    """Up to which of the neighbour's steps everything is stable, as it has said."""
     told: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """The progress it was told last."""
+    """The progress it was told last, and the base of the log that came with that."""
     counted: tuple[int, ...] = ()
     """How far all that is counted had come when it was last looked at."""
     is_urgent: bool = False

@@ -306,7 +306,6 @@ class Rebuilding:
         attached = [each for each in self._attached.values() if each.to == node]
         known = [StepLog(), *(each.logs[node] for each in self.attachments if node in each.logs)]
         log = longest(known)
-        log.forget(max([0, *(each.base for each in attached)]))
         members = _Members(log, self._region, node, {each.node: each for each in attached})
         for ignored in members.ignored:
             del self._attached[ignored, node]
@@ -344,9 +343,6 @@ class Rebuilding:
             below.is_detached = name in members.detached
         at_base = log.neighbours_at_base()
         for neighbour in machine.neighbours.all():
-            attachment = self._attached.get((neighbour.node, machine.node))
-            if attachment is not None:
-                log.note_taken(neighbour.node, attachment.forgot)
             neighbour.taken = neighbour.taken_at_base = log.taken.get(neighbour.node, 0)
             neighbour.era = at_base.get(neighbour.node, Standing()).era
         machine.has_joined |= log.base > 0

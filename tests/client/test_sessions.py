@@ -26,7 +26,7 @@ from routing.ids import NodeId, OperationId
 from tests.client.world import BROKER, LIMITS, Client, Host, Line, World
 
 PUBLICATION = Publish(NodeId("p"), 1, 1, 0, b"", b"")
-PROGRESS = Progress(received=0, sent=0, forgotten=0, base=0)
+PROGRESS = Progress(received=0, sent=0, forgotten=0)
 HELLO = Hello(
     version=2, node=NodeId("h"), kind=NodeKind.HOST, incarnation=1, host=NodeId("h"), address="h"
 )
@@ -193,7 +193,6 @@ def test_confirmations_wait_for_company_but_for_urgent_ones(world: World) -> Non
     [progress] = sent(reader, Progress)
     taken = reader.core.stream.taken
     assert (progress.received, progress.forgotten) == (2, taken)
-    assert progress.base == reader.core.stream.step
 
 
 def test_many_confirmations_do_not_wait(world: World) -> None:

@@ -246,7 +246,7 @@ class Host:
                 machine, neighbour = self._of(line)
                 machine.on_progress(
                     neighbour,
-                    Counted(message.received, message.sent, message.forgotten, message.base),
+                    Counted(message.received, message.sent, message.forgotten),
                 )
                 self.flush()
             case Heartbeat() | Goodbye():
@@ -440,7 +440,6 @@ class Host:
                     received=counted.received,
                     sent=counted.sent,
                     forgotten=counted.forgotten,
-                    base=counted.base,
                     logs=self.logs_for(neighbour.node),
                 )
                 self.tell(line, progress)

@@ -211,7 +211,7 @@ class Peer:
 
     def confirms(self, count: int) -> None:
         """It has received so much."""
-        self.says(Progress(received=count, sent=0, forgotten=0, base=0))
+        self.says(Progress(received=count, sent=0, forgotten=0))
 
     # --- what it is told ----------------------------------------------------------------------
 

@@ -67,8 +67,6 @@ def attachment(publications: int = 5, subscriptions: int = 3, steps: int = 9) ->
         subscriptions=tuple(Told(subscription(n), n, n + 5) for n in range(subscriptions)),
         known_advertisements=frozenset({AdvertisementId("bob/1")}),
         known_subscriptions=frozenset(SubscriptionId(f"bob/{n}") for n in range(subscriptions)),
-        forgot=5,
-        base=6,
         logs={TO: log(steps, base=4), NodeId("b3"): StepLog()},
     )
 

@@ -15,7 +15,7 @@ LINK = LinkId(1)
 CLIENT = NodeId("c")
 PUBLICATION = Publish(CLIENT, 1, 1, 0, b"", bytes(236))
 """Counts as 300 bytes."""
-NO_PROGRESS = Progress(received=0, sent=0, forgotten=0, base=0)
+NO_PROGRESS = Progress(received=0, sent=0, forgotten=0)
 
 
 class Talk:

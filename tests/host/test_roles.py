@@ -144,7 +144,7 @@ def test_what_nobody_asked_of_it_a_client_does_not_confirm() -> None:
 def test_nobody_confirms_more_than_there_was(count: int) -> None:
     host = Alone()
     reader = host.peer("reader").joins()
-    reader.says(Progress(received=count, sent=0, forgotten=0, base=0))
+    reader.says(Progress(received=count, sent=0, forgotten=0))
 
     assert reader.reason.startswith(f"{count} publications confirmed, between 0 and 0") or count < 0
     assert host.machine.neighbours.below[NodeId("reader")].sent.confirmed_count == 0

@@ -114,19 +114,9 @@ def the_shortest_log_counts(patch: Patch) -> None:
     )
 
 
-@rule("what a neighbour knows to be stable is not taken again")
-def no_neighbour_knows_the_base(patch: Patch) -> None:
-    _attach_otherwise(patch, lambda each: attrs.evolve(each, base=0))
-
-
 @rule("a log that forgets remembers how much was taken of each neighbour", seed=0)
 def what_is_forgotten_was_not_taken(patch: Patch) -> None:
     patch.setattr(StepLog, "taken", property(lambda log: {}))
-
-
-@rule("a neighbour knows how much was taken of it when the log begins")
-def nobody_says_what_was_taken_of_it(patch: Patch) -> None:
-    _nothing(patch, StepLog, "note_taken")
 
 
 @rule("a log begins after the first step that took something which is not stable", seed=7)

@@ -63,7 +63,7 @@ class Leaf:
         """With whether it has been confirmed."""
         self.advertisements: dict[AdvertisementId, tuple[str, bool]] = {}
         self.delivered: list[tuple[Key, int]] = []
-        self.forgot = self.base = 0
+        self.forgot = 0
         self.names = 0
         self.told_in: dict[str, int] = {}
         self.has_joined = False
@@ -183,12 +183,12 @@ class Leaf:
                 raise AssertionError(message)
 
     def progress(self) -> Progress:
-        return Progress(self.received.count, self.sent.count, self.taken, self.step)
+        return Progress(self.received.count, self.sent.count, self.taken)
 
     def on_progress(self, progress: Progress) -> None:
         self.sent.stable_up_to(progress.received)
         self.received.stable_up_to(progress.sent)
-        self.forgot, self.base = progress.forgotten, progress.base
+        self.forgot = progress.forgotten
         while self.controls and self.controls[0].step <= self.forgot:
             self.controls.popleft()
 
@@ -222,8 +222,6 @@ class Leaf:
             subscriptions=tuple(self._subscribed()),
             known_advertisements=frozenset(),
             known_subscriptions=frozenset(),
-            forgot=self.forgot,
-            base=self.base,
             logs=logs,
         )
 

@@ -228,8 +228,6 @@ def test_a_step_that_depends_on_one_that_nobody_knows_is_found() -> None:
         subscriptions=(),
         known_advertisements=frozenset(),
         known_subscriptions=frozenset(),
-        forgot=0,
-        base=0,
         logs={NodeId("b1"): log},
     )
 
