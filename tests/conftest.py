@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
+from tests.sweeps import Seeds
+
 # A deadline would be an assertion on the clock.
 settings.register_profile("plait", deadline=None)
 settings.load_profile("plait")
@@ -18,6 +20,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-samples", action="store_true", help="let README.md show what seeds decide now"
     )
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> Seeds:
+    """The seeds of a sweep: a few, enough to notice what is broken, and with --slow many."""
+    is_slow = request.config.getoption("--slow")
+    return lambda few, many: range(many if is_slow else few)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

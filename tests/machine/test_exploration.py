@@ -19,6 +19,12 @@ from tests.machine.exploration import (
 )
 
 TREES = pytest.mark.parametrize("tree", [LINE, FORK], ids=["line", "fork"])
+A_LINE_FIRST = pytest.mark.parametrize(
+    "tree", [LINE, pytest.param(FORK, marks=pytest.mark.slow)], ids=["line", "fork"]
+)
+A_FORK_FIRST = pytest.mark.parametrize(
+    "tree", [pytest.param(LINE, marks=pytest.mark.slow), FORK], ids=["line", "fork"]
+)
 
 
 @TREES
@@ -31,7 +37,7 @@ def test_a_publication_and_its_progress_survive_a_crash_at_any_point(tree: Tree)
     assert found.uncompared == 0
 
 
-@TREES
+@A_FORK_FIRST
 def test_two_that_meet_survive_a_crash_at_any_point(tree: Tree) -> None:
     clients = (
         publisher(0, "c", 1),
@@ -46,7 +52,7 @@ def test_two_that_meet_survive_a_crash_at_any_point(tree: Tree) -> None:
     assert found.uncompared == 0
 
 
-@TREES
+@A_LINE_FIRST
 def test_a_subscription_that_is_under_way_survives_a_crash_at_any_point(tree: Tree) -> None:
     clients = (publisher(0, "c", 1), subscriber(0, "b"), subscriber(1, "a", is_late=True))
     found = Explorer(System(tree, clients, batch=WHEN_QUIET)).explore()

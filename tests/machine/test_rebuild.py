@@ -26,6 +26,7 @@ from faulttol.steplog import (
 )
 from routing.ids import NodeId
 from tests.machine.overlay import World, random_world
+from tests.sweeps import Seeds
 
 ORDERINGS: Final = (
     "none",
@@ -45,24 +46,26 @@ def troubles_of(seed: int, **settings: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_without_crashes_everything_arrives_in_order_and_ends(ordering: str) -> None:
-    for seed in range(40):
+def test_without_crashes_everything_arrives_in_order_and_ends(ordering: str, seeds: Seeds) -> None:
+    for seed in seeds(8, 40):
         assert troubles_of(seed, delta=1, crashes=0, ordering=ordering) == []
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
-def test_brokers_that_crash_one_after_another_are_rebuilt_as_they_were(ordering: str) -> None:
-    for seed in range(60):
+def test_brokers_that_crash_one_after_another_are_rebuilt_as_they_were(
+    ordering: str, seeds: Seeds
+) -> None:
+    for seed in seeds(12, 60):
         assert troubles_of(seed, delta=1, crashes=4, ordering=ordering) == []
 
 
-def test_two_brokers_at_a_time_are_rebuilt_as_they_were() -> None:
-    for seed in range(60):
+def test_two_brokers_at_a_time_are_rebuilt_as_they_were(seeds: Seeds) -> None:
+    for seed in seeds(20, 60):
         assert troubles_of(seed, delta=2, crashes=5) == []
 
 
-def test_clients_that_fail_are_forgotten_with_what_they_asked_for() -> None:
-    for seed in range(60):
+def test_clients_that_fail_are_forgotten_with_what_they_asked_for(seeds: Seeds) -> None:
+    for seed in seeds(20, 60):
         assert troubles_of(seed, delta=1, crashes=4, deaths=2) == []
 
 
@@ -75,8 +78,8 @@ def test_a_host_that_fails_before_others_heard_what_it_stands_for_counts_for_two
     assert world.vulnerable() == 2
 
 
-def test_clients_that_are_away_lose_nothing_while_brokers_fail() -> None:
-    for seed in range(60):
+def test_clients_that_are_away_lose_nothing_while_brokers_fail(seeds: Seeds) -> None:
+    for seed in seeds(20, 60):
         assert troubles_of(seed, delta=2, crashes=5, cuts=4) == []
 
 
