@@ -114,8 +114,10 @@ class Whereabouts:
     # --- what came of it --------------------------------------------------------------------
 
     def learn(self, seating: Seating) -> None:
-        """Somebody tells who plays what and where."""
+        """Somebody tells who plays what and where, of those around the broker or of all."""
         self._seats.learn(seating)
+        if seating.hosts:
+            self._seats.forget_idle(but=[place.host for place in seating.hosts])
 
     def refused(self) -> None:
         """Nobody listens there: whoever was expected has ended."""

@@ -91,6 +91,9 @@ class Dialling:
 
     def pause(self, purpose: Purpose, address: str, now: float) -> float:
         """It was in vain: the next attempt is some time from now, and longer every time."""
+        forgotten = now - self._me.limits.heartbeat_timeout_s
+        for key in [key for key, pause in self._pauses.items() if pause.until < forgotten]:
+            del self._pauses[key]
         pause = self._pauses.setdefault((purpose, address), _Pause())
         limits = self._me.limits
         pause.seconds = min(max(2 * pause.seconds, limits.redial_first_s), limits.redial_last_s)

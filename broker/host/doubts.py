@@ -8,13 +8,12 @@ A doubt is this host's own and can be taken back; what follows from it is decide
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import attrs
 
 from broker.host.identity import Identity
 from broker.vocabulary import Life
-from routing.ids import NodeId
 
 
 class Sign(enum.Enum):
@@ -152,9 +151,9 @@ class Doubts:
             known.heard_at = now
             known.visited_at = now
 
-    def forget_but(self, hosts: dict[NodeId, int]) -> None:
-        """Forget lives before those that are known by now."""
-        for life in [life for life in self._known if hosts.get(life.host, 0) > life.incarnation]:
+    def forget_but(self, lives: Collection[Life]) -> None:
+        """Forget all others: nobody asks for them any more."""
+        for life in [life for life in self._known if life not in lives]:
             if self._known[life].standing is not Standing.PROVEN:
                 self.version += 1
             del self._known[life]

@@ -175,6 +175,7 @@ class Failover:
         parts = self._parts
         if parts.me.settings.delta:
             self._hang_up_on_the_doubted()
+            self._bury_who_plays_nothing()
             parts.takeovers.review(now)
             self._forbid_what_was_sealed()
             for region in parts.takeovers.regions():
@@ -203,6 +204,21 @@ class Failover:
         for connection in parts.connections.with_state(LinkState.TO_BROKER, LinkState.TO_HOST):
             if connection.life in doubted:
                 self.hang_up(connection, "does not answer")
+
+    def _bury_who_plays_nothing(self) -> None:
+        """Nobody takes up anything of a host that stood by: others hear only so that it has failed.
+
+        They would ask it to take up what fails next; and it is known for ever by those who do not.
+        """
+        seats, doubts = self._parts.seats, self._parts.doubts
+        idle = [
+            life
+            for life in sorted(doubts.proven(), key=str)
+            if seats.life_of(life.host) == life and not seats.played_by(life)
+        ]
+        if idle:
+            seats.learn(Seating(failed=tuple(idle), proven=tuple(idle)))
+        doubts.forget_but(seats.named())
 
     def drop(self, machine: Machine, client: Below, reason: str) -> None:
         """A client is gone for good and did not take its leave."""

@@ -125,7 +125,7 @@ class Host:
         self._fences = fences
         connections = Connections(self.outbox, lambda link: self.parts.library.close(link))
         dialling = Dialling(self.outbox, self.me)
-        seats = Seats()
+        seats = Seats(limits)
         playing = Playing(
             connections,
             self.outbox,

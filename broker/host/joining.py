@@ -97,6 +97,7 @@ class Joining:
             millis = round(1000 * (me.now - me.started_at), 3)
             kind = "operational" if self._was_there else "joined"
             self._parts.outbox.record(kind, about=me.name, members=[], millis=millis)
+            self._greetings.greet_waiting()
 
     def advance(self) -> None:
         """See whether this host has what it looks for."""

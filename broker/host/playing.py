@@ -42,6 +42,8 @@ class Played:
 
     machine: Machine
     term: int
+    has_joined: bool = False
+    """Whether it had when that was looked at last."""
 
     @property
     def node(self) -> NodeId:
@@ -80,7 +82,7 @@ class Playing:
         self._changed: dict[NodeId, None] = {}
         """Who may have progress to tell since the last flush."""
         self.version = 0
-        """Goes up with every broker that is taken up or given up."""
+        """Goes up with every broker that is taken up, has joined, or is given up."""
 
     def machine(self, node: NodeId) -> Machine | None:
         """The machine of a broker that is played here."""
@@ -212,6 +214,10 @@ class Playing:
     def _carry_out(self, machine: Machine, touched: Sequence[Neighbour]) -> None:
         """Send what a step had for each neighbour: the end of it, as all else is sent already."""
         self._changed[machine.node] = None
+        played = self.brokers[machine.node]
+        if machine.has_joined and not played.has_joined:
+            played.has_joined = True
+            self.version += 1
         for neighbour in touched:
             if neighbour.link is not None:
                 line = self._connections.line(machine.node, neighbour.node)

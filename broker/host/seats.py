@@ -204,6 +204,15 @@ class Seats:
     def _forget(self, kind: _Kind, name: NodeId) -> None:
         self._pieces[kind].pop(name, None)
         self._news.pop((kind, name), None)
+        self._living = None
+        self._around.clear()
+
+    def forget_idle(self, but: Collection[NodeId]) -> None:
+        """Forget all other hosts that play nothing, as far as is known here."""
+        playing = self._shape().hosts
+        for host in [host for host in self._places if host not in but and host not in playing]:
+            for kind in (_Kind.PLACE, _Kind.FAILED, _Kind.PROVEN):
+                self._forget(kind, host)
 
     def _forget_departed(self) -> None:
         departed = sorted((s.left, s.broker) for s in self._seats.values() if s.left)
@@ -337,17 +346,20 @@ class Seats:
         """All that live, as far as is known, by name."""
         return tuple(sorted(self._lives()))
 
+    def named(self) -> frozenset[Life]:
+        """All lives of which it is known what they play, or where; whether they are over or not."""
+        lives = {Life(place.host, place.incarnation) for place in self._places.values()}
+        return frozenset(lives | {seat.life for seat in self._seats.values() if not seat.left})
+
     def life_of(self, host: NodeId) -> Life | None:
         """The present incarnation of a host; None if none is known to live."""
         return self._lives().get(host)
 
     def _lives(self) -> dict[NodeId, Life]:
         if self._living is None:
-            lives = {Life(place.host, place.incarnation) for place in self._places.values()}
-            lives |= {seat.life for seat in self._seats.values() if not seat.left}
             self._living = {
                 life.host: life
-                for life in sorted(lives, key=lambda life: life.incarnation)
+                for life in sorted(self.named(), key=lambda life: life.incarnation)
                 if not self.has_failed(life)
             }
         return self._living

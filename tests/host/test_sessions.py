@@ -248,3 +248,16 @@ def test_whoever_joins_takes_the_heartbeats_of_the_overlay() -> None:
 
     for limits in (overlay.host("b2").me.limits, client.core.limits):
         assert (limits.heartbeat_interval_s, limits.heartbeat_timeout_s) == (0.2, 1.0)
+
+
+def test_nobody_waits_for_a_heartbeat_where_somebody_has_to_join_first() -> None:
+    overlay = Conversation()
+    overlay.brokers("b1")
+    nodes = [
+        overlay.world.add_broker(NodeId(f"b{number}"), NodeId(f"b{number - 1}"))
+        for number in range(2, 6)
+    ]
+    nodes.append(overlay.world.add_client(NodeId("alice"), NodeId("b5")))
+    overlay.settle(0.1)
+
+    assert all(node.is_ready for node in nodes)
