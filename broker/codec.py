@@ -38,7 +38,8 @@ from broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
 from broker.messages import Message, Publish
 from broker.vocabulary import MESSAGE_TYPES
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.limits import FILTER_TEXT_CHARACTERS_MAX
+from routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
+from routing.topics.protocol import Topic
 from routing.values import Content, ContentError, Value, check_content
 
 _LENGTH_BYTES: Final = 4
@@ -526,6 +527,7 @@ _READERS_OF_TYPES: Final[dict[Any, _Reader]] = {
     OperationId: _read_id,
     AdvertisementId: _read_id,
     SubscriptionId: _read_id,
+    Topic: partial(_read_text, TOPIC_CHARACTERS_MAX),
     str: _read_word,
     int: _read_count,
 }

@@ -12,6 +12,7 @@ from broker.messages import GoodbyeCode, Message, RefusalCode
 from broker.vocabulary import Seating
 from faulttol.neighbourhood import TopologyLink
 from routing.ids import NodeId, OperationId, SubscriptionId
+from routing.topics.position import Position
 from routing.values import Content
 
 
@@ -122,10 +123,14 @@ class Delivery:
     """1, 2, 3 ... in the order in which this subscriber was given its publications."""
     subscriptions: tuple[SubscriptionId, ...]
     """Those of this client that asked for it."""
+    in_order: bool = True
+    """Whether it comes where its stamp says, if it has one."""
+    stamp: Position | None = None
+    """Where it belongs among those on other topics, under an ordering that says so."""
 
     def record_fields(self, subscriber: NodeId) -> dict[str, Any]:
         """What the history says of it, as a record of the kind `delivered`."""
-        return {
+        fields = {
             "subscriber": subscriber,
             "publisher": self.publisher,
             "publisher_incarnation": self.publisher_incarnation,
@@ -134,6 +139,10 @@ class Delivery:
             "subscriptions": list(self.subscriptions),
             "crc": zlib.crc32(self.body),
         }
+        if self.stamp is not None:
+            fields["in_order"] = self.in_order
+            fields["stamp"] = {"number": self.stamp.number, "behind": dict(self.stamp.behind)}
+        return fields
 
 
 @attrs.define

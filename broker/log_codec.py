@@ -36,9 +36,11 @@ from faulttol.steplog import (
     Membership,
     Standing,
     Taken,
+    TopicStanding,
 )
 from routing.ids import NodeId, OperationId
-from routing.limits import FILTER_TEXT_CHARACTERS_MAX
+from routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
+from routing.topics.protocol import Topic
 
 TOLD_MAX: Final = 16_384
 """Names, publishers, neighbours and held publications that both ends of a connection remember. Who
@@ -204,7 +206,7 @@ class LogWriter:
             header = len(part.entries) << _HEADER_BITS
             if part.base != (log.base if log is not None else 0):
                 header |= _HAS_BASE
-            if part.neighbours or part.is_whole:
+            if part.neighbours or part.is_whole or part.numbers or part.topics:
                 header |= _HAS_NEIGHBOURS
             if not header:
                 continue
@@ -247,6 +249,8 @@ class LogWriter:
         for node, standing in part.neighbours.items():
             self.put_name(node)
             _STANDING.put(self, standing)
+        _NUMBERS.put(self, tuple(part.numbers.items()))
+        _TOPICS.put(self, tuple(part.topics.items()))
 
     def _put_entry(self, log: _Log, entry: Entry) -> None:
         out, kind, upto = self._out, entry.kind, entry.upto
@@ -504,21 +508,35 @@ class LogReader:
         if header & _HAS_BASE:
             log.base = self._sum(log.base, self.number())
         first = max(log.last, log.base)
-        neighbours, is_whole = self._neighbours() if header & _HAS_NEIGHBOURS else ({}, False)
+        neighbours, is_whole, numbers, topics = (
+            self._at_base() if header & _HAS_NEIGHBOURS else ({}, False, {}, {})
+        )
         count = header >> _HEADER_BITS
         if count > len(self._data) - self._at:
             raise RemoteProtocolError(f"logs: {count} entries, which cannot be there")
         entries = self._entries(log, count)
         log.last = self._sum(first, count)
-        return log.node, LogPart(log.base, first, entries, neighbours, is_whole, log.term)
+        part = LogPart(log.base, first, entries, neighbours, is_whole, log.term, numbers, topics)
+        return log.node, part
 
-    def _neighbours(self) -> tuple[dict[NodeId, Standing | None], bool]:
+    def _at_base(
+        self,
+    ) -> tuple[dict[NodeId, Standing | None], bool, dict[Topic, int], dict[Topic, TopicStanding]]:
         count = self.number()
         neighbours = {}
         for _ in range(count >> 1):
             node = self.node()
             neighbours[node] = _STANDING.get(self)
-        return neighbours, count & 1 == 1
+        return neighbours, count & 1 == 1, dict(_NUMBERS.get(self)), dict(_TOPICS.get(self))
+
+    def topic(self) -> Topic:
+        """Read a topic, or a number that stands for it."""
+        number = self.number()
+        if number:
+            return Topic(self._told.names[number - 1])
+        name = self.text(TOPIC_CHARACTERS_MAX)
+        self._told.add_name(name)
+        return Topic(name)
 
     def _entries(self, log: _Log, count: int) -> tuple[Entry, ...]:
         data, sources = self._data, log.by_number
@@ -710,11 +728,14 @@ _FORMS_OF_TYPES: Final[dict[Any, _Form]] = {
     str: _TEXT,
     NodeId: _Form(LogWriter.put_name, LogReader.node),
     OperationId: _TEXT,
+    Topic: _Form(LogWriter.put_name, LogReader.topic),
 }
 _FORMS_OF_NAMES: Final[dict[str, _Form]] = {
     "kind": _Form(LogWriter.put_name, LogReader.kind),
     "filter": _Form(LogWriter.put_text, LogReader.filter),
 }
 _STANDING: Final = _form_of(Standing | None)
+_NUMBERS: Final = _form_of(tuple[tuple[Topic, int], ...])
+_TOPICS: Final = _form_of(tuple[tuple[Topic, TopicStanding], ...])
 _MEMBERSHIP: Final = _form_of(Membership)
 _FURTHER_FORMS: Final = {name: form for name, form in _forms_of(Entry).items() if name in _FURTHER}

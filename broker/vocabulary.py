@@ -15,6 +15,8 @@ from broker import messages
 from broker.messages import NO_PAST, NodeKind, Past
 from faulttol.steplog import Place
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.topics.position import Position
+from routing.topics.protocol import Topic
 
 PROTOCOL_VERSION: Final = 2
 
@@ -207,6 +209,51 @@ class Turns:
     is_answer: bool = False
 
 
+@attrs.frozen
+class Behind:
+    """So far a topic is, when a publication on another one comes."""
+
+    topic: Topic
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class Stamped:
+    """Under `tno`: where the publication belongs that comes next, or that is settled next."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    number: int
+    """On its topic; 0 if its manager was on its way elsewhere."""
+    behind: tuple[Behind, ...]
+    """On other topics."""
+
+    @property
+    def position(self) -> Position:
+        """The same, without what it belongs to."""
+        behind = {each.topic: each.number for each in self.behind}
+        return Position(number=self.number, behind=behind)
+
+
+@attrs.frozen(kw_only=True)
+class Recall:
+    """Under `tno`: the manager of a topic, which is below, is to come up to the sender."""
+
+    topic: Topic
+
+
+@attrs.frozen(kw_only=True)
+class Entrust:
+    """Under `tno`: the manager of a topic moves to the receiver."""
+
+    topic: Topic
+    number: int
+    """Of the last publication on it."""
+    is_left: bool
+    """Whether somebody has left it who may have got something on it."""
+
+
 @attrs.frozen(kw_only=True)
 class Seating:
     """What the sender knows of who plays what, where, and who has failed; all of it only grows."""
@@ -355,6 +402,9 @@ HostMessage = (
     | Join
     | Introduce
     | Turns
+    | Stamped
+    | Recall
+    | Entrust
     | Seating
     | AttachRequest
     | Attach
@@ -388,5 +438,8 @@ MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES
     54: Relocated,
     55: Turns,
     56: Introduce,
+    57: Stamped,
+    58: Recall,
+    59: Entrust,
 }
 """Everything that is on the wire. Numbers are never used again for something else."""

@@ -106,6 +106,7 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "none": _ANY_ORDERING,
         "fifo": (*_ANY_ORDERING, "fifo"),
         "pairwise": _TOTAL_ORDER,
+        "tno": _TOTAL_ORDER,
         "sequencer": _TOTAL_ORDER,
         "sequencer-filtered": _TOTAL_ORDER,
         "published": _TOTAL_ORDER,

@@ -57,6 +57,7 @@ ORDERINGS: Final = (
     "published",
     "published-progressive",
     "published-whole-queue",
+    "tno",
 )
 """What a manifest may name as the ordering of its run."""
 
@@ -163,6 +164,10 @@ KINDS: Final[Mapping[str, tuple[Field, ...]]] = MappingProxyType(
             _integer("position"),
             _texts("subscriptions"),
             _integer("crc"),
+            # Under orderings that stamp: whether it came where its stamp says, and that: its number
+            # on its topic, and those of other topics behind which it belongs.
+            Field("in_order", (bool, type(None))),
+            Field("stamp", (dict, type(None))),
         ),
         # By whoever gave up on a publication: for one subscriber or, without `subscriber`, for
         # everyone whom it would have reached through this `node`.

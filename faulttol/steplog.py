@@ -20,6 +20,7 @@ from typing import Any, Final
 import attrs
 
 from routing.ids import NodeId, OperationId
+from routing.topics.protocol import Topic
 
 Key = tuple[NodeId, int, int]
 """What identifies a publication: its publisher, the publisher's incarnation, its number."""
@@ -113,6 +114,18 @@ class Membership:
 UNCHANGED: Final = Membership()
 
 
+@attrs.frozen(kw_only=True)
+class TopicStanding:
+    """Under `tno`, what a broker knows of a topic beside how far its numbers are."""
+
+    place: str
+    """Where its manager is, as `broker/machine/topics.py` has it."""
+    hop: str
+    """And by which child."""
+    is_left: bool
+    """Whether somebody has left it who may have one now that is ordered with it."""
+
+
 @attrs.frozen
 class Entry:
     """One step of a broker."""
@@ -135,6 +148,12 @@ class Entry:
     in order."""
     places: tuple[tuple[NodeId, Place], ...] = ()
     """Under `sequencer-filtered`, of what clients were handed last in this step."""
+    numbers: tuple[tuple[Topic, int], ...] = ()
+    """Under `tno`, of the last publications on topics, where they have come further."""
+    topics: tuple[tuple[Topic, TopicStanding], ...] = ()
+    """What else has changed of topics."""
+    stamps: tuple[tuple[Key, tuple[int, ...], tuple[Topic, ...]], ...] = ()
+    """The stamps on which this step wrote: the number of a publication, and of others' topics."""
 
 
 @attrs.frozen
@@ -154,6 +173,10 @@ class LogPart:
     term: int = 0
     """In which the broker takes these steps, or took them over: what is known of an earlier term
     may have steps that left no trace, and have not happened."""
+    numbers: Mapping[Topic, int] = attrs.field(factory=dict)
+    """Under `tno`, of the last publications on topics at the base, as far as it may be news."""
+    topics: Mapping[Topic, TopicStanding] = attrs.field(factory=dict)
+    """What else was known of topics then."""
 
 
 GONE_REMEMBERED: Final = 1024
@@ -206,6 +229,9 @@ class StepLog:
         """Those of them who are no neighbours any more, in the order in which they went."""
         self._gone_unknown = 0
         """The last step in which somebody went of whom that is not remembered."""
+        self._numbers: dict[Topic, tuple[int, int]] = {}
+        """How far topics were, each with the step in which that changed last."""
+        self._topics: dict[Topic, tuple[TopicStanding, int]] = {}
 
     @property
     def last(self) -> int:
@@ -221,6 +247,14 @@ class StepLog:
         """Who stood next to the broker at the base. Of the parent only `upto` and `era` count."""
         standings = ((node, known.standing) for node, known in self._known.items())
         return {node: standing for node, standing in standings if standing is not None}
+
+    def numbers_at_base(self) -> dict[Topic, int]:
+        """How far the numbers of topics were at the base."""
+        return {topic: number for topic, (number, _) in self._numbers.items()}
+
+    def topics_at_base(self) -> dict[Topic, TopicStanding]:
+        """What else was known of topics at the base."""
+        return {topic: standing for topic, (standing, _) in self._topics.items()}
 
     def neighbours(self) -> dict[NodeId, Standing]:
         """Who stands next to the broker as of its last step. Of the parent only `upto` is known.
@@ -259,6 +293,8 @@ class StepLog:
             },
             is_whole,
             self.term,
+            {topic: number for topic, (number, at) in self._numbers.items() if at > step},
+            {topic: standing for topic, (standing, at) in self._topics.items() if at > step},
         )
 
     def learn(self, part: LogPart) -> None:
@@ -280,11 +316,16 @@ class StepLog:
         self.forget(part.base)
         if self.base == part.base:
             self._learn_neighbours(part)
+            for topic, number in part.numbers.items():
+                self._numbers[topic] = number, part.base
+            for topic, standing in part.topics.items():
+                self._topics[topic] = standing, part.base
 
     def _begin_anew(self, term: int) -> None:
         self.term = term
         self.base, self.entries = 0, []
         self._known, self._gone, self._gone_unknown = {}, {}, 0
+        self._numbers, self._topics = {}, {}
 
     def _learn_neighbours(self, part: LogPart) -> None:
         if part.is_whole:
@@ -328,6 +369,10 @@ class StepLog:
             self._note(source, attrs.evolve(before, era=entry.upto, upto=0), step)
         for node, place in entry.places:
             self._change(node, step, place=place)
+        for topic, number in entry.numbers:
+            self._numbers[topic] = number, step
+        for topic, standing in entry.topics:
+            self._topics[topic] = standing, step
         if members is not UNCHANGED:
             for node in members.admitted:
                 self._change(node, step, has_joined=True)
@@ -356,6 +401,7 @@ class StepLog:
         log._known = {node: known.copy() for node, known in self._known.items()}
         log._gone = dict(self._gone)
         log._gone_unknown = self._gone_unknown
+        log._numbers, log._topics = dict(self._numbers), dict(self._topics)
         return log
 
 

@@ -21,6 +21,9 @@ compared at every place of a text, which takes as many steps as there are of bot
 FILTER_DEPTH_MAX: Final = 32
 """Levels of nesting. The parser needs eight Python frames per level; 1,000 is the usual limit."""
 
+TOPIC_CHARACTERS_MAX: Final = 255
+"""Of a topic, where topics are ordered: its name goes with publications, and is in step logs."""
+
 CACHED_FILTERS_MAX: Final = 1_024
 """Texts whose filter is remembered, so that subscribers of the same text share one filter."""
 

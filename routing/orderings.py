@@ -366,6 +366,18 @@ class Pairwise(Generic[Arrival]):
         _drop(self._last_to_climb, held.subscribers, held)
 
 
+class TotalNotification(Pairwise[Arrival]):
+    """`tno`: each topic has a manager, and a publication says behind what it comes.
+
+    Whatever climbs waits where somebody below wants it, until the parent says where it belongs; so
+    every broker settles as its parent does, and only what a publisher publishes itself has to be
+    kept in order. Where managers are, and what they write, is `broker/machine/topics.py`.
+    """
+
+    name: ClassVar = "tno"
+    waits_for_conflicts: ClassVar = False
+
+
 @attrs.define(eq=False)
 class _Held(Generic[Arrival]):
     """A publication that is not settled, and how it is bound up with others."""
@@ -445,6 +457,12 @@ ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
         PublishedWholeQueue,
     )
 }
+
+ORDERINGS_OF_HOSTS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
+    **ORDERINGS,
+    TotalNotification.name: TotalNotification,
+}
+"""Those that hosts have; the brokers that are not played by hosts do without the last."""
 
 DEFAULT_ORDERING: Final = Pairwise.name
 """What does not conflict costs nothing, and who needs no order may say so, one by one."""

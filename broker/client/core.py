@@ -33,10 +33,13 @@ from broker.inputs import (
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import Confirm, Flag, Goodbye, GoodbyeCode, Heartbeat, Message, Publish, Refuse
 from broker.outbox import Outbox
-from broker.vocabulary import AttachRequest, EndOfStep, Progress, Seating, Welcome
+from broker.vocabulary import AttachRequest, EndOfStep, Progress, Seating, Stamped, Welcome
 from broker.window import Window
 from faulttol.stability import CountError
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.topics.position import Clock, Position
+from routing.topics.protocol import Topic
+from routing.topics.table import TOPIC
 from routing.values import Content
 
 
@@ -77,6 +80,9 @@ class ClientCore:
         )
         self._position = 0
         """Of the last delivery."""
+        self._clock = Clock()
+        self._stamp: Position | None = None
+        """Of the publication that comes next."""
         self._is_urgent = False
         self._heard_at = 0.0
         self._progress_at: float | None = None
@@ -266,6 +272,9 @@ class ClientCore:
         for message in batch:
             if type(message) is Publish:
                 self._on_publish(message)
+                self._stamp = None
+            elif isinstance(message, Stamped):
+                self._stamp = message.position
             else:
                 self._on_answer(message)
 
@@ -275,6 +284,12 @@ class ClientCore:
         content, subscriptions = self.interests.match(publication.content)
         if subscriptions:
             self._position += 1
+            stamp, topic = self._stamp, content.get(TOPIC)
+            in_order = (
+                stamp is None
+                or not isinstance(topic, str)
+                or self._clock.takes_in_order(Topic(topic), stamp)
+            )
             self._outbox.add(
                 Deliver(
                     Delivery(
@@ -285,6 +300,8 @@ class ClientCore:
                         publication.body,
                         self._position,
                         subscriptions,
+                        in_order,
+                        stamp,
                     )
                 )
             )

@@ -8,7 +8,7 @@ from broker.machine.machine import Settings
 from broker.vocabulary import Life, Welcome
 from routing.conflicts import DETECTIONS
 from routing.ids import NodeId
-from routing.orderings import ORDERINGS
+from routing.orderings import ORDERINGS_OF_HOSTS
 
 
 @attrs.define(eq=False)
@@ -46,7 +46,7 @@ class Identity:
     def objection_to(self, welcome: Welcome) -> str | None:
         """What of the settings of an overlay is unknown here."""
         for what, value, known in (
-            ("orders by", welcome.ordering, ORDERINGS),
+            ("orders by", welcome.ordering, ORDERINGS_OF_HOSTS),
             ("detects conflicts by", welcome.detection, DETECTIONS),
             ("routes by", welcome.policy, POLICIES),
             ("tolerates", welcome.delta, range(self.limits.path_nodes_max)),

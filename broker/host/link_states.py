@@ -47,15 +47,18 @@ from broker.vocabulary import (
     AttachRequest,
     AttachTables,
     EndOfStep,
+    Entrust,
     Hello,
     Introduce,
     Join,
     Probe,
     ProbeReply,
     Progress,
+    Recall,
     Relocate,
     Relocated,
     Seating,
+    Stamped,
     Turns,
     Welcome,
 )
@@ -114,6 +117,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 IN_BATCHES: Final = _REQUESTS | {
     *(Publish, Settled, Acknowledge, Defer, PlacesRequest, Turns),
+    *(Stamped, Recall, Entrust),
     *(Confirm, Refuse, Claim, Introduce),
 }
 """What batches between brokers are made of."""

@@ -7,7 +7,7 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from broker.errors import RemoteProtocolError
@@ -56,7 +56,9 @@ class Interests:
         detection: str | None,
         observer: Observer | None,
         is_root_to_know: bool,
-        is_path_whole: bool = False,
+        is_path_whole: bool,
+        is_told_everywhere: bool,
+        objection_to: Callable[[Filter], str],
     ) -> None:
         """Begin knowing nobody; `detection` is how conflicts are found, if the ordering asks."""
         self.advertisements = AdvertisementTable()
@@ -67,12 +69,14 @@ class Interests:
         self.observer = observer
         if detection is not None:
             self.conflicts = Conflicts(self.subscriptions.index, detection=detection)
-        self._is_told_everywhere = policy == FLOODING or detection == EXACT
+        self._is_told_everywhere = is_told_everywhere or policy == FLOODING or detection == EXACT
         """Whether subscriptions go to every broker, drawn by an advertisement or not."""
         self._is_root_to_know = is_root_to_know
         """Whether subscriptions go up in any case, because all publications do."""
         self._is_path_whole = is_path_whole
         """Whether the way to a client is told as a whole, because publications are sent by it."""
+        self._objection_to = objection_to
+        """Why the ordering has no place for a subscription."""
         self._node = node
         self._delta = delta
         self._limits = limits
@@ -508,6 +512,10 @@ class Interests:
         else:
             count = self.subscriptions.count_of_client(source.node)
             most = self._limits.subscriptions_per_client_max
+            reason = self._objection_to(parsed)
+            if reason:
+                self._requests.refuse(source, request.operation, RefusalCode.BAD_FILTER, reason)
+                return None
         if count >= most:
             reason = f"{source.node} has {count} already, at most {most} allowed"
             self._requests.refuse(source, request.operation, RefusalCode.TOO_MANY, reason)

@@ -125,7 +125,10 @@ def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment)
     if is_client(neighbour):
         return
     interests, steps = machine.interests, machine.steps
-    withdrawn = {control.about.id for control in neighbour.controls if control.about is not None}
+    # What is withdrawn behind held publications is not withdrawn out of turn.
+    about = [delayed.about for delayed in machine.publications.delayed_for(neighbour)]
+    about += [control.about for control in neighbour.controls]
+    withdrawn = {each.id for each in about if each is not None}
     last = steps.number
     steps.number += 1  # in the step that comes next
     for advertisement in sorted(theirs.known_advertisements - withdrawn):

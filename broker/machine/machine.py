@@ -25,6 +25,7 @@ from broker.machine.published import PublishedPublications
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.machine.streams import sent_since
+from broker.machine.topics import TopicPublications
 from broker.messages import (
     Advertise,
     Claim,
@@ -47,20 +48,23 @@ from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
 from routing.orderings import (
     DEFAULT_ORDERING,
-    ORDERINGS,
+    ORDERINGS_OF_HOSTS,
     FilteredSequencer,
     Published,
     PublishedProgressive,
     PublishedWholeQueue,
+    TotalNotification,
 )
 from routing.published import OverlapTables
 from routing.tables import Advertisement, Subscription
+from routing.topics.table import TopicTable
 
 _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = {
     FilteredSequencer.name: (PlacedPublications, None),
     Published.name: (PublishedPublications, OverlapTables),
     PublishedProgressive.name: (PublishedPublications, OverlapTables),
     PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
+    TotalNotification.name: (TopicPublications, TopicTable),
 }
 """What an ordering needs that does more than decide when something is settled."""
 
@@ -137,7 +141,7 @@ class Machine:
         self.neighbours = Neighbours(parent)
         self.steps = Steps(node, outbox)
         counters = Counters()
-        orders = ORDERINGS[settings.ordering]
+        orders = ORDERINGS_OF_HOSTS[settings.ordering]
         publications, observer = _PARTS.get(settings.ordering, (Publications, None))
         self.requests = Requests(
             self.neighbours,
@@ -157,6 +161,8 @@ class Machine:
             observer=observer() if observer else None,
             is_root_to_know=orders.settles_at_root,
             is_path_whole=publications is PlacedPublications,
+            is_told_everywhere=publications.is_told_everywhere,
+            objection_to=publications.objection_to,
         )
         self.publications = publications(
             ordering=orders(),

@@ -21,6 +21,7 @@ from faulttol.steplog import Key
 from routing.conflicts import Conflicts
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
+from routing.topics.position import Position
 
 UP: Final = NodeId("")
 """The direction of the parent; no node is called so."""
@@ -244,6 +245,8 @@ class Arrival(Unstable[Publish]):
     """Whether it is known to be stable, whatever has been confirmed here."""
     has_waited: bool = attrs.field(init=False, default=False)
     """Whether it waits, or waited, until the parent has settled it."""
+    position: Position | None = attrs.field(init=False, default=None)
+    """Among those on other topics, as far as that is known here."""
 
     @property
     def key(self) -> Key:

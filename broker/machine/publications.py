@@ -33,7 +33,8 @@ from broker.machine.steps import Steps
 from broker.messages import Flag, Message, NodeKind, Publish, Settled
 from broker.outbox import Outbox
 from faulttol.stability import StreamAbove, StreamBelow
-from faulttol.steplog import Key
+from faulttol.steplog import Entry, Key, StepLog
+from routing.filters import Filter
 from routing.ids import NodeId
 from routing.orderings import Ordering
 from routing.tables import Advertisement, Subscription
@@ -54,6 +55,8 @@ class Publications:
 
     can_begin_anew: ClassVar = True
     """Whether it knows how to go on when more than δ have failed."""
+    is_told_everywhere: ClassVar = False
+    """Whether every broker has to know every subscription."""
 
     def __init__(
         self,
@@ -119,6 +122,7 @@ class Publications:
             since=now,
         )
         arrival.has_waited = arrival.waits
+        self._note_arrival(arrival)
         self.unstable += 1
         if isinstance(source, Above):
             source.received.append(arrival)
@@ -140,6 +144,9 @@ class Publications:
             if order is not None:
                 order.append(each.key)
             self._settle(each)
+
+    def _note_arrival(self, arrival: Arrival) -> None:
+        """A publication is here, and nothing has been done about it."""
 
     def _climb(self, arrival: Arrival) -> None:
         """Send a publication up, before and whether or not it is settled here."""
@@ -199,12 +206,8 @@ class Publications:
         route = arrival.route
         if route.version != self.neighbours.version:
             route = self._refresh(arrival)
-        for neighbour in route.down:
-            neighbour.sent.append(arrival)
+        self._send_down(arrival, route)
         self._steps.touch_all(route)
-        if route.links:
-            self.counters.sent += len(route.links)
-            self._outbox.add(SendMessage(route.links, arrival.publication))
         arrival.settled_in = self._steps.number
         if arrival.is_awaited:
             self._tell_settled(arrival)
@@ -213,6 +216,13 @@ class Publications:
         arrival.missing -= 1
         if not arrival.missing:
             self._complete(arrival)
+
+    def _send_down(self, arrival: Arrival, route: Route) -> None:
+        for neighbour in route.down:
+            neighbour.sent.append(arrival)
+        if route.links:
+            self.counters.sent += len(route.links)
+            self._outbox.add(SendMessage(route.links, arrival.publication))
 
     def _refresh(self, arrival: Arrival) -> Route:
         """Connections have changed since a publication arrived, and neighbours may be gone."""
@@ -266,6 +276,12 @@ class Publications:
         return parent.node if parent is not None and arrival.waits else None
 
     # --- where to ---------------------------------------------------------------------------
+
+    @staticmethod
+    def objection_to(wanted: Filter) -> str:
+        """Why a client cannot have such a subscription; empty if it can."""
+        del wanted
+        return ""
 
     def _route(self, source: Neighbour, publication: Publish) -> Route:
         """Where this goes, from here and from this source; remembered by its content."""
@@ -448,6 +464,21 @@ class Publications:
 
     def say_again(self, neighbour: Neighbour) -> None:
         """After a rebuild: tell a neighbour once more what it may wait for."""
+
+    # --- in a rebuild -----------------------------------------------------------------------
+
+    def begin_life(self, log: StepLog) -> None:
+        """Begin where a log begins."""
+
+    def begin_again(self, entry: Entry) -> None:
+        """Take the step of this entry once more."""
+
+    def end_again(self) -> None:
+        """What arrived in it has been taken: do what the log says and does not follow from that."""
+
+    def go_on(self) -> None:
+        """All steps have been taken again: what comes next is decided here."""
+        self.complete_what_lacks_nothing()
 
     def state(self) -> Mapping[str, Mapping[Any, Any]]:
         """What it knows beyond streams, to be compared."""

@@ -22,15 +22,15 @@ from broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwa
 from broker.machine.joining import join_streams, waiting
 from broker.machine.machine import Machine, Settings
 from broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
-from broker.machine.places import PlacedPublications
 from broker.machine.queues import QueuedPublications
 from broker.machine.streams import Travelling, in_order, kept, kept_from
 from broker.messages import Acknowledge, Flag, Message, Settled, Unadvertise, Unsubscribe
 from broker.outbox import Outbox
+from broker.vocabulary import Stamped
 from faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.orderings import ORDERINGS, Ordering
+from routing.orderings import ORDERINGS_OF_HOSTS, Ordering
 from routing.tables import Advertisement, RoutingEntry, Subscription
 
 __all__ = [
@@ -312,7 +312,7 @@ class Rebuilding:
         self._leave_out_earlier_eras(node, log)
         self._members[node] = members
         self._add_neighbours(machine, log)
-        self._orderings[node] = again = _Again(ORDERINGS[self._settings.ordering])
+        self._orderings[node] = again = _Again(ORDERINGS_OF_HOSTS[self._settings.ordering])
         if not isinstance(machine.publications, QueuedPublications):
             machine.publications.ordering = cast("Ordering[Arrival]", again)
         self.machines[node] = machine
@@ -351,8 +351,7 @@ class Rebuilding:
         machine.steps.log = log.copy()
         machine.steps.log.entries.clear()
         machine.steps.number = log.base
-        if isinstance(machine.publications, PlacedPublications):
-            machine.publications.begin_life(log)
+        machine.publications.begin_life(log)
 
     def _lay_the_base(self) -> Iterator[None]:
         """Know what had been told before: by the boundary, and then from broker to broker.
@@ -578,8 +577,7 @@ class Rebuilding:
         ordering.begin(entry)
         machine.names.refused_before = entry.members.refused
         publications = machine.publications
-        if isinstance(publications, QueuedPublications):
-            publications.begin_again(entry)
+        publications.begin_again(entry)
         machine.steps.begin(entry.kind, entry.source, entry.upto)
         if entry.kind is Taken.BATCH and source is not None:
             source.taken = max(source.taken, entry.upto)
@@ -598,8 +596,7 @@ class Rebuilding:
         for arrival in ordering.released_before(None):
             machine.publications.release(arrival)
         self._admit_again(machine, entry)
-        if isinstance(publications, QueuedPublications):
-            publications.end_again()
+        publications.end_again()
         machine.end_step()
         machine.steps.log.entries[-1] = entry
         yield
@@ -727,19 +724,19 @@ class Rebuilding:
         if isinstance(machine.publications, QueuedPublications):
             machine.publications.go_on()
             return
-        ordering: Ordering[Arrival] = ORDERINGS[self._settings.ordering]()
+        ordering: Ordering[Arrival] = ORDERINGS_OF_HOSTS[self._settings.ordering]()
         held = machine.publications.ordering.held
         machine.publications.ordering = ordering
         for arrival in held:
             ready = ordering.arrived(arrival)
             assert not ready, f"{arrival.key} is held at {machine.node} behind nothing"
             yield
-        machine.publications.complete_what_lacks_nothing()
+        machine.publications.go_on()
 
 
 def _is_there(control: Control, keys: Collection[Key]) -> bool:
     """Whether the publication that a message is about is in the same batch, if it has to be."""
-    is_any = isinstance(control.message, Settled | Acknowledge)
+    is_any = isinstance(control.message, Settled | Acknowledge | Stamped)
     return is_any or control.key is None or control.key in keys
 
 

@@ -20,9 +20,11 @@ from faulttol.steplog import (
     Standing,
     StepLog,
     Taken,
+    TopicStanding,
 )
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
+from routing.topics.protocol import Topic
 
 
 @attrs.define
@@ -67,6 +69,12 @@ class Steps:
         """What clients were handed in this step before whom something is held, or was."""
         self.places: tuple[tuple[NodeId, Place], ...] = ()
         """Of what they were handed last in this step."""
+        self.numbers: tuple[tuple[Topic, int], ...] = ()
+        """How far the numbers of topics have come in this step."""
+        self.topics: tuple[tuple[Topic, TopicStanding], ...] = ()
+        """Those of which something else has changed."""
+        self.stamps: tuple[tuple[Key, tuple[int, ...], tuple[Topic, ...]], ...] = ()
+        """What was written on stamps."""
         self._changes: _Changes | None = None
         self._touched: dict[NodeId, Neighbour] = {}
         self._ways: dict[Route, None] = {}
@@ -94,6 +102,9 @@ class Steps:
                 UNCHANGED if self._changes is None else self._changes.membership(),
                 self.handed,
                 self.places,
+                self.numbers,
+                self.topics,
+                self.stamps,
             )
         )
         touched = self._touched
@@ -104,6 +115,7 @@ class Steps:
             neighbour.sent_marks.add(self.number, neighbour.sent.count)
         self._held, self.order, self._installed = [], None, []
         self.handed, self.places = (), ()
+        self.numbers, self.topics, self.stamps = (), (), ()
         self._changes = None
         self._touched = {}
         self._ways.clear()

@@ -25,8 +25,10 @@ from faulttol.steplog import (
     Standing,
     StepLog,
     Taken,
+    TopicStanding,
 )
 from routing.ids import NodeId, OperationId
+from routing.topics.protocol import Topic
 
 ALICE, BOB, ROOT = NodeId("alice"), NodeId("bob"), NodeId("root")
 BATCH = Taken.BATCH
@@ -66,6 +68,16 @@ memberships = st.just(UNCHANGED) | st.builds(
     removed=several_nodes,
     refused=st.lists(ids.map(OperationId), max_size=3).map(tuple),
 )
+topics = st.sampled_from(["news", "news/sports", "", "Börse"]).map(Topic)
+counts = st.lists(st.tuples(topics, st.integers(0, 300) | numbers), max_size=3).map(tuple)
+topic_standings = st.builds(
+    TopicStanding, place=ids, hop=nodes | st.just(NOBODY), is_left=st.booleans()
+)
+stamps = st.tuples(
+    keys,
+    st.lists(st.integers(0, 300), min_size=1, max_size=3).map(tuple),
+    st.lists(topics, max_size=2).map(tuple),
+)
 entries = st.builds(
     Entry,
     kind=st.sampled_from(Taken) | st.just(BATCH),
@@ -75,6 +87,9 @@ entries = st.builds(
     order=st.lists(keys, max_size=4).map(tuple),
     installed=st.lists(ids, max_size=3).map(tuple),
     members=memberships,
+    numbers=counts,
+    topics=st.lists(st.tuples(topics, topic_standings), max_size=2).map(tuple),
+    stamps=st.lists(stamps, max_size=2).map(tuple),
 )
 
 
@@ -95,6 +110,8 @@ def conversations(draw: st.DrawFn) -> list[dict[NodeId, LogPart]]:
                 tuple(draw(st.lists(entries, max_size=5))),
                 draw(st.dictionaries(nodes, st.none() | standings, max_size=2)),
                 draw(st.booleans()),
+                numbers=dict(draw(counts)),
+                topics=draw(st.dictionaries(topics, topic_standings, max_size=2)),
             )
             parts[node] = part
             known[node] = (base, first + len(part.entries))
@@ -104,7 +121,8 @@ def conversations(draw: st.DrawFn) -> list[dict[NodeId, LogPart]]:
 
 def is_news(part: LogPart, before: LogPart | None) -> bool:
     base = before.base if before is not None else 0
-    return bool(part.entries or part.neighbours or part.is_whole or part.base != base)
+    at_base = (part.neighbours, part.is_whole, part.numbers, part.topics)
+    return bool(part.entries or any(at_base) or part.base != base)
 
 
 @given(conversations(), st.sampled_from([0, 3, 10_000]))
@@ -240,15 +258,15 @@ def test_garbage_is_refused_or_means_something(garbage: bytes, more: list[bytes]
         (b"\x09\x00\x00\x00", "nobody, where somebody is expected"),
         (b"\x09\x00\x00\x01\n\x00\x00\x01a", "expected printable characters"),
         (b"\x09\x00\x00\x01\xff\x00\x00\x01a", "utf-8"),
-        (b"\xf9\xff\xff\x7f\x00\x00\x01a", "entries, which cannot be there"),
-        (b"\x09\x00\x00\x01a\x02\x00\x01b\x06", "an entry of kind 6"),
-        (b"\x09\x00\x00\x01a\x02\x00\x01b\x10\x01\x00", "0 are held, 0 go on"),
-        (b"\x09\x00\x00\x01a\x01\x00\x01b\x01", "-1, at most"),
+        (b"\xf9\xff\xff\x7f\x00\x00\x01a\x00", "entries, which cannot be there"),
+        (b"\x09\x00\x00\x01a\x00\x02\x00\x01b\x07", "an entry of kind 7"),
+        (b"\x09\x00\x00\x01a\x00\x02\x00\x01b\x10\x01\x00", "0 are held, 0 go on"),
+        (b"\x09\x00\x00\x01a\x00\x01\x00\x01b\x01", "-1, at most"),
         (b"\xff" * 20, "a number of too many bytes"),
-        (b"\x05\x00\x00\x01a" + b"\xff" * 9 + b"\x01", "at most 9223372036854775807 expected"),
+        (b"\x05\x00\x00\x01a\x00" + b"\xff" * 9 + b"\x01", "at most 9223372036854775807 expected"),
         (b"\x0c\x00" * 2, "end too early, or name"),
-        (b"\x05\x00\x00\x01a\x01\x04\x01", "tell of a twice"),
-        (b"\x05\x00\x00\x01a\x01\x05\x00\x01\x01", "a is told of under two numbers"),
+        (b"\x05\x00\x00\x01a\x00\x01\x04\x01", "tell of a twice"),
+        (b"\x05\x00\x00\x01a\x00\x01\x05\x00\x01\x00\x01", "a is told of under two numbers"),
     ],
 )
 def test_what_is_no_log_is_refused_with_a_reason(data: bytes, words: str) -> None:

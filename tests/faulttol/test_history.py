@@ -84,7 +84,14 @@ def run(tmp_path: Path) -> Path:
 def example_of(field: Field) -> Any:
     if field.name == "content":
         return {"price": 1.5}
-    examples = {str: "ö", int: 3, bool: True, list: ["a", "b"], float: 0.25}
+    examples = {
+        str: "ö",
+        int: 3,
+        bool: True,
+        list: ["a", "b"],
+        float: 0.25,
+        dict: {"number": 3, "behind": {"news": 2}},
+    }
     return examples[field.types[0]]
 
 

@@ -29,6 +29,7 @@ from broker.vocabulary import (
     AttachRequest,
     AttachTables,
     EndOfStep,
+    Entrust,
     Hello,
     Introduce,
     Join,
@@ -36,13 +37,16 @@ from broker.vocabulary import (
     Probe,
     ProbeReply,
     Progress,
+    Recall,
     Relocate,
     Relocated,
     Seating,
+    Stamped,
     Turns,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.topics.protocol import Topic
 from tests.broker.test_link_states import SAMPLES as OLD_SAMPLES
 
 PEER, HERE, OTHER = NodeId("peer"), NodeId("here"), NodeId("other")
@@ -76,6 +80,9 @@ NEW_SAMPLES: Final[tuple[Message, ...]] = (
     Join(operation=OPERATION),
     Introduce(operation=OPERATION),
     Turns(publisher=NodeId("nyse"), incarnation=1, seq=1, step=1, turns=()),
+    Stamped(publisher=NodeId("nyse"), incarnation=1, seq=1, number=1, behind=()),
+    Recall(topic=Topic("news")),
+    Entrust(topic=Topic("news"), number=3, is_left=False),
     Seating(),
     AttachRequest(broker=HERE),
     Attach(

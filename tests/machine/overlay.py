@@ -33,18 +33,35 @@ from broker.messages import (
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from broker.vocabulary import Join
+from broker.vocabulary import Join, Stamped
 from faulttol.stability import LeafStream
 from faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.orderings import TotalNotification
 from routing.tables import RoutingEntry
+from routing.topics.position import Clock, Position
+from routing.topics.protocol import Topic
+from routing.values import Content
 from tests.machine.wire import Lines, through_bytes
 
 LIMITS: Final = Limits(progress_batch=3)
 Parcel = tuple[int, list[Message], dict[NodeId, LogPart]]
 
 News = tuple[Progress, dict[NodeId, LogPart]]
+
+
+def content_of(value: int) -> Content:
+    """What is published, also where it needs a topic."""
+    return {"x": value, "topic": f"t{value}"}
+
+
+def wanted(low: int, high: int, ordering: str) -> str:
+    """A filter for these values."""
+    if ordering == TotalNotification.name:
+        topics = ", ".join(f"'t{value}'" for value in range(low, high + 1))
+        return f"topic IN ({topics})"
+    return f"x BETWEEN {low} AND {high}"
 
 
 class Leaf:
@@ -71,6 +88,9 @@ class Leaf:
         self.is_back = False
         """Whether its broker has heard that it is back; not all around have."""
         self.is_leaving = False
+        self.clock = Clock()
+        self.position: Position | None = None
+        """Of what comes next."""
 
     def entry(self, name: Any, text: str) -> Any:
         """As a table has it."""
@@ -146,7 +166,9 @@ class Leaf:
         messages: list[Message] = []
         for _ in range(count):
             self.seq += 1
-            publication = Publish(self.node, 1, self.seq, flags, encode_content({"x": value}), b"")
+            publication = Publish(
+                self.node, 1, self.seq, flags, encode_content(content_of(value)), b""
+            )
             self.sent.append((self.step, publication))
             self.world.published[self.node, 1, self.seq] = (self.world.time, value, flags)
             messages.append(publication)
@@ -174,13 +196,27 @@ class Leaf:
                 self.received.append((upto, message))
                 value = self.world.published[message.publisher, message.incarnation, message.seq][1]
                 if any(
-                    is_active and parse_filter(text).matches({"x": value})
+                    is_active and parse_filter(text).matches(content_of(value))
                     for text, is_active in self.subscriptions.values()
                 ):
                     key = (message.publisher, message.incarnation, message.seq)
                     self.delivered.append((key, self.world.time))
+                    self._judge(key, value, self.position)
+                self.position = None
+            elif isinstance(message, Stamped):
+                self.position = message.position
             else:
                 raise AssertionError(message)
+
+    def _judge(self, key: Key, value: int, position: Position | None) -> None:
+        """Whether it comes where its stamp says, if there are stamps."""
+        is_unordered = self.world.published[key][2] & Flag.UNORDERED
+        if self.world.settings.ordering == TotalNotification.name and not is_unordered:
+            assert position is not None, f"{self.node} got {key} without a stamp"
+            self.world.stats["stamped" if position.number else "stamped without a number"] += 1
+            before = dict(self.clock.numbers)
+            if not self.clock.takes_in_order(Topic(f"t{value}"), position):
+                self.world.disordered.append(f"{self.node} got {key} {position} after {before}")
 
     def progress(self) -> Progress:
         return Progress(self.received.count, self.sent.count, self.taken)
@@ -283,6 +319,8 @@ class World:
         self.time = 0
         self.stats: Counter[str] = Counter()
         self.differences: list[str] = []
+        self.disordered: list[str] = []
+        """What came elsewhere than its stamp says."""
         self.published: dict[Key, tuple[int, int, int]] = {}
         self.asked: dict[SubscriptionId, list[Any]] = {}
         self.links: dict[tuple[NodeId, NodeId], deque[Parcel | News]] = defaultdict(deque)
@@ -703,6 +741,13 @@ class World:
         )
         self.stats["rebuilt"] += len(new)
         dead = {leaf for leaf in self.leaves if self.is_dead(leaf)}
+        dead |= {  # and who had left by the log of its broker, of which others had not heard
+            leaf.node
+            for leaf in self.leaves.values()
+            if leaf.broker in new
+            and leaf.is_leaving
+            and leaf.node not in new[leaf.broker].neighbours.below
+        }
         stable = known_to_be_stable(new)
         for node, machine in new.items():
             # Beyond the log there may be steps of which no trace is left but that they are over.
@@ -951,14 +996,14 @@ class World:
                     leaf.unadvertise(self.random.choice(mine_too))
             case "publish":
                 if any(
-                    is_active and parse_filter(text).matches({"x": what[3]})
+                    is_active and parse_filter(text).matches(content_of(what[3]))
                     for text, is_active in leaf.advertisements.values()
                 ):
                     leaf.publish(what[2], what[3], what[4])
 
     def troubles(self) -> list[str]:
         """Everything that should not be."""
-        found = [*self.differences]
+        found = [*self.differences, *self.disordered]
         dead = {leaf for leaf in self.leaves if self.is_dead(leaf)}
         for leaf in self.leaves.values():
             got = [key for key, _ in leaf.delivered]
@@ -973,7 +1018,7 @@ class World:
                 and since_ is not None
                 and since_ < time
                 and until is None
-                and parse_filter(text).matches({"x": value})
+                and parse_filter(text).matches(content_of(value))
             }
             if owed - set(got):
                 found.append(f"{leaf.node} lacks {sorted(owed - set(got))}")
@@ -1183,7 +1228,7 @@ def random_world(
             todo.append(("advertise", leaf, rng.choice(("x >= 0", "x < 5", "x >= 3"))))
         if rng.random() < 0.8:
             low = rng.randrange(8)
-            todo.append(("subscribe", leaf, f"x BETWEEN {low} AND {low + rng.randrange(8)}"))
+            todo.append(("subscribe", leaf, wanted(low, low + rng.randrange(8), ordering)))
     rng.shuffle(todo)
     for _ in range(rng.randint(10, 60)):
         leaf = rng.choice(leaves)
@@ -1193,7 +1238,7 @@ def random_world(
             todo.append(("publish", leaf, rng.choice((1, 1, 1, 3)), rng.randrange(10), flags))
         elif mood < 0.82:
             low = rng.randrange(8)
-            todo.append(("subscribe", leaf, f"x BETWEEN {low} AND {low + rng.randrange(8)}"))
+            todo.append(("subscribe", leaf, wanted(low, low + rng.randrange(8), ordering)))
         elif mood < 0.92:
             todo.append(("unsubscribe", leaf))
         elif mood < 0.95:

@@ -37,6 +37,7 @@ ORDERINGS: Final = (
     "published",
     "published-progressive",
     "published-whole-queue",
+    "tno",
 )
 
 

@@ -1,0 +1,39 @@
+"""Where a publication belongs among others, as managers have said, and whether it comes there."""
+
+from collections.abc import Mapping
+
+import attrs
+
+from routing.topics.protocol import Topic, raised
+
+
+@attrs.frozen(kw_only=True)
+class Position:
+    """Where a publication belongs."""
+
+    number: int
+    """On its topic: 1, 2, 3 ... 0 if its manager was on its way elsewhere."""
+    behind: Mapping[Topic, int]
+    """The numbers, on other topics, behind which it comes, and before the next ones."""
+
+
+class Clock:
+    """What a subscriber has had, by which it judges what comes next, whoever brings it."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.numbers: dict[Topic, int] = {}
+        """The last of each topic that it has had, or that something came behind."""
+
+    def takes_in_order(self, topic: Topic, position: Position) -> bool:
+        """Whether it comes where it belongs; if so, it counts from now on."""
+        numbers = self.numbers
+        if any(numbers.get(other, 0) > number for other, number in position.behind.items()):
+            return False
+        own = {}
+        if position.number:
+            if numbers.get(topic, 0) >= position.number:
+                return False
+            own = {topic: position.number}
+        self.numbers = raised(numbers, {**position.behind, **own})
+        return True
