@@ -268,7 +268,11 @@ class Seating:
 
 @attrs.frozen(kw_only=True)
 class AttachRequest:
-    """The sender is taking up this broker: the receiver is to say what it has of it."""
+    """The sender is taking up this broker: the receiver is to say what it has of it.
+
+    It is a neighbour of that broker; or the host that has given it up, which attaches the broker to
+    itself, with nothing but what it knows of step logs.
+    """
 
     broker: NodeId
 
@@ -355,11 +359,13 @@ class Relocate:
 
 @attrs.frozen(kw_only=True)
 class Relocated:
-    """The answer: it has begun, or why not."""
+    """The answer: it has begun, or why not; if that may change, a second one follows."""
 
     broker: NodeId
     reason: str = ""
     """Empty if it has begun."""
+    is_remembered: bool = False
+    """Whether it begins without being asked again as soon as there is no reason against it."""
 
 
 @attrs.frozen(kw_only=True)

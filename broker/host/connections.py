@@ -71,6 +71,8 @@ class Connection:
     """What a client was told of it."""
     reader: AttachmentReader | None = None
     """Of what is said there about a broker that has failed."""
+    has_attached: bool = False
+    """Whether all of that has come; what was said on an earlier connection is said again."""
 
     def take_logs(self) -> bytes:
         """What the other end has not been told of step logs."""

@@ -4,7 +4,7 @@ Nothing here remembers what it has told or asked: whoever is asked by mistake an
 knows, and then all is looked at again.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import attrs
 
@@ -18,13 +18,13 @@ from broker.host.greetings import Greetings
 from broker.host.link_states import LinkState
 from broker.host.parts import Parts
 from broker.host.takeover import Border, Takeover
-from broker.machine.attachments import Attachment, attach
+from broker.machine.attachments import Attachment, attach, testimony
 from broker.machine.joining import reattach
 from broker.machine.machine import Departure, Machine
 from broker.machine.neighbours import Above, Below, Neighbour, is_client
 from broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding, TooManyFailedError
 from broker.messages import GoodbyeCode, NodeKind
-from broker.vocabulary import AttachRequest, Life, Probe, Relocate, Seat, Seating
+from broker.vocabulary import AttachRequest, Life, Probe, Seat, Seating
 from faulttol.steplog import Taken
 from routing.ids import NodeId
 
@@ -32,8 +32,11 @@ from routing.ids import NodeId
 class Failover:
     """The failures around one host."""
 
-    def __init__(self, parts: Parts, greetings: Greetings) -> None:
-        """Begin with nobody failed."""
+    def __init__(
+        self, parts: Parts, greetings: Greetings, ask_for: Callable[[NodeId, NodeId], None]
+    ) -> None:
+        """Begin with nobody failed; `ask_for` wishes that a broker be played by another host."""
+        self._ask_for = ask_for
         self._parts = parts
         self._greetings = greetings
         self._seen: tuple[int, ...] = ()
@@ -98,24 +101,6 @@ class Failover:
             self.look_again_at(until)
 
     # --- what is known ------------------------------------------------------------------------
-
-    def on_relocate(self, relocate: Relocate) -> str:
-        """Somebody asks that a broker be played elsewhere; returns why not, if not."""
-        parts = self._parts
-        me = parts.me
-        played = parts.playing.brokers.get(relocate.broker)
-        seat = parts.seats.seat_of(relocate.broker)
-        if played is None or seat is None:
-            return f"{me.name} does not play {relocate.broker}"
-        if not me.settings.delta:
-            return "with a delta of 0 nothing can be rebuilt"
-        if relocate.host == me.name or parts.seats.life_of(relocate.host) is None:
-            return f"no other host {relocate.host} is known"
-        if self.is_vulnerable:
-            return "a failure is not over yet"
-        vacant = attrs.evolve(seat, is_vacant=True, taker=relocate.host)
-        self.learn(Seating(seats=(vacant,)))
-        return ""
 
     @property
     def is_vulnerable(self) -> bool:
@@ -183,6 +168,7 @@ class Failover:
                 assert takeover is not None
                 self._go_on(takeover, now)
         self._greetings.greet_waiting()
+        self._end_visits()
         self._call_to_attach()
         self._look_for_neighbours(now)
         parts.announcements.advance()
@@ -293,10 +279,24 @@ class Failover:
     def _ask_missing(self, takeover: Takeover) -> None:
         """Who has not attached may not have noticed; or has failed, and the region is larger."""
         parts = self._parts
-        for (node, _), kind in parts.takeovers.missing(takeover.region):
+        for (node, broker), kind in parts.takeovers.missing(takeover.region):
             seat = parts.seats.seat_of(node) if kind is NodeKind.BROKER else None
-            if seat is not None and seat.host != parts.me.name:
+            if seat is None or seat.host == parts.me.name:
+                continue
+            if node == broker:
+                self._ask_giver(seat)
+            else:
                 self.ask(seat.life, parts.takeovers.lives_of(takeover.region))
+
+    def _ask_giver(self, seat: Seat) -> None:
+        """Ask the host that has given a broker up what that had done; it may not live any more."""
+        parts = self._parts
+        for connection in parts.connections.with_state(LinkState.TO_HOST):
+            if connection.life == seat.life:
+                self._greetings.ask_about_given_up(connection)
+                return
+        self.visit(seat.life)
+        parts.doubts.note(seat.life, Sign.LOST, parts.me.now)
 
     def _work_on(self, takeover: Takeover) -> None:
         """Rebuild a piece of a region; when all is done, play it."""
@@ -340,6 +340,7 @@ class Failover:
         me = parts.me
         lost = parts.takeovers.failed_of(region)
         seats = parts.takeovers.new_seats(region, me.life)
+        meant_for = {broker: parts.seats.taker_of(broker) for broker in sorted(region)}
         self._suspect_missing(region)
         late = parts.takeovers.end(region, attachments)
         proven = [life for life in lost if life in parts.doubts.proven()]
@@ -359,6 +360,9 @@ class Failover:
                 parts.playing.send_again(machine)
         self._join_up(machines, {(a.node, a.to): a for a in attachments}, late)
         parts.announcements.begin(region)
+        for broker, taker in meant_for.items():
+            if taker not in (None, me.name):  # they hung together with what this host was to have
+                self._ask_for(broker, taker)
 
     def _suspect_missing(self, region: frozenset[NodeId]) -> None:
         """Clients that were waited for in vain have failed, together with their brokers."""
@@ -403,6 +407,7 @@ class Failover:
                 if other is not None:
                     back = other.neighbours.named(node)
                     assert back is not None
+                    self._seat_who_joined_here(machine, other)
                     if back.era != neighbour.era:
                         era, taken = neighbour.era, neighbour.taken
                         back = parts.playing.catch_up(other, back, era, taken, parts.me.now)
@@ -418,10 +423,18 @@ class Failover:
                     parts.clients.note_absent(node, neighbour.node, parts.me.now)
         for connection in parts.connections.with_state(LinkState.ATTACHED):
             key = (connection.peer, connection.node)
+            if not connection.has_attached:
+                continue  # it is welcomed when it has
             if key in attached:
                 self._welcome_back(connection, attached[key])
             elif key in late:
                 self._greetings.greet_again(connection)
+
+    def _seat_who_joined_here(self, machine: Machine, other: Machine) -> None:
+        """A broker of this host was about to join the one that is taken up, and has no seat yet."""
+        parts = self._parts
+        term = parts.playing.brokers[other.node].term
+        self._greetings.seat_below(machine.node, other.node, term, parts.me.life)
 
     def _welcome_back(self, connection: Connection, attachment: Attachment) -> None:
         """A node of the boundary goes on where it stopped."""
@@ -438,6 +451,17 @@ class Failover:
             return
         self._greetings.join_line(connection, attachment.taken, known, attachment.era)
 
+    def _end_visits(self) -> None:
+        """Nothing more is to be heard from those who have given up what is played here now."""
+        parts = self._parts
+        for connection in parts.connections.with_state(LinkState.TO_HOST):
+            if isinstance(connection.purpose, ToVisit) and not (
+                parts.takeovers.questions_for(connection.life.host)
+                or parts.takeovers.given_up_by(connection.life)
+            ):
+                seating = parts.seats.everything()
+                parts.connections.close(connection, GoodbyeCode.LEFT, "visited", seating=seating)
+
     # --- attaching ----------------------------------------------------------------------------
 
     def _call_to_attach(self) -> None:
@@ -453,6 +477,9 @@ class Failover:
     def on_attach_request(self, connection: Connection, request: AttachRequest) -> None:
         """A coordinator asks what a broker here has of a neighbour that has failed."""
         parts = self._parts
+        if connection.state is LinkState.TO_HOST:
+            self._testify(connection, request.broker)
+            return
         node, broker = connection.node, request.broker
         machine = parts.playing.machine(node)
         seat = parts.seats.seat_of(broker)
@@ -467,6 +494,21 @@ class Failover:
         attachment = attach(machine, broker, parts.library.known())
         for message in attachment_messages(attachment, seat.term):
             parts.connections.send(connection, message)
+
+    def _testify(self, connection: Connection, broker: NodeId) -> None:
+        """Say what a broker had done that this host has given up, and somebody takes up."""
+        parts = self._parts
+        seat = parts.seats.seat_of(broker)
+        if seat is not None and seat.is_vacant and seat.life == parts.me.life:
+            for message in attachment_messages(testimony(broker, parts.library.known()), seat.term):
+                parts.connections.send(connection, message)
+
+    def on_testimony(self, term: int, attachment: Attachment) -> None:
+        """The host that has given a broker up has said what that had done."""
+        parts = self._parts
+        if parts.takeovers.of(attachment.to) is not None:
+            parts.takeovers.note_attachment(term, attachment, key="")
+            self.look_again_at(parts.me.now)
 
     def on_attachment(self, connection: Connection, term: int, attachment: Attachment) -> None:
         """A node of a boundary has said what it has."""

@@ -325,16 +325,23 @@ class Greetings:
             parts.playing.disconnect(machine, known)
 
     def seat(self, connection: Connection) -> None:
-        """A broker begins to speak: from then on it has a seat, whatever becomes of it."""
-        seats = self._parts.seats
-        if connection.kind is NodeKind.BROKER and seats.seat_of(connection.peer) is None:
+        """A broker below begins to speak: from then on it has a seat, whatever becomes of it."""
+        if connection.kind is NodeKind.BROKER:
+            self.seat_below(connection.node, connection.peer, connection.term, connection.life)
+
+    def seat_below(self, parent: NodeId, broker: NodeId, term: int, life: Life) -> None:
+        """Give a broker its seat below one that is played here, if it stands there and has none."""
+        seats, machine = self._parts.seats, self._parts.playing.machine(parent)
+        if machine is None or broker not in machine.neighbours.below:
+            return
+        if seats.seat_of(broker) is None:
             seats.put(
                 Seat(
-                    broker=connection.peer,
-                    parent=connection.node,
-                    term=max(connection.term, 1),
-                    host=connection.life.host,
-                    incarnation=connection.life.incarnation,
+                    broker=broker,
+                    parent=parent,
+                    term=max(term, 1),
+                    host=life.host,
+                    incarnation=life.incarnation,
                 )
             )
 
@@ -465,10 +472,21 @@ class Greetings:
         if lives:
             parts.connections.send(connection, Probe(lives=tuple(sorted(lives, key=str))))
         # Nobody else may tell it what is to be taken up here.
+        if not (self.ask_about_given_up(connection) or lives):
+            parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
+
+    def ask_about_given_up(self, connection: Connection) -> bool:
+        """Tell a host what is to be taken up here, and ask of what it has given up itself.
+
+        Returns whether there was anything to ask.
+        """
+        parts = self._parts
         connection.seats_told = parts.seats.version
         parts.connections.send(connection, parts.seats.everything())
-        if not lives:
-            parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
+        brokers = parts.takeovers.given_up_by(connection.life)
+        for broker in brokers:
+            parts.connections.send(connection, AttachRequest(broker=broker))
+        return bool(brokers)
 
     def _on_neighbour(
         self, connection: Connection, node: NodeId, broker: NodeId, welcome: Welcome

@@ -31,6 +31,7 @@ from broker.host.link_states import (
 )
 from broker.host.parts import Parts
 from broker.host.playing import Playing
+from broker.host.relocating import Relocations
 from broker.host.seats import Seats, next_incarnation
 from broker.host.status import Situation, Statistics, count, describe, describe_held
 from broker.host.takeover import Takeovers
@@ -165,7 +166,16 @@ class Host:
             Announcements(self.me, connections, seats, playing.brokers),
         )
         self.greetings = Greetings(self.parts)
-        self.failover = Failover(self.parts, self.greetings)
+        self.failover = Failover(
+            self.parts,
+            self.greetings,
+            lambda broker, host: self.relocations.remember(broker, host),
+        )
+        self.relocations = Relocations(
+            self.parts,
+            lambda: self.is_vulnerable,
+            lambda seat: self.failover.learn(Seating(seats=(seat,))),
+        )
         self.joining = Joining(
             self.parts,
             self.greetings,
@@ -182,7 +192,8 @@ class Host:
         """When this host noticed that it had slept, the last time."""
         self._isolate_at: float | None = None
         self._protocol_errors = 0
-        self._remembered_version = -1
+        self._told_version = self._remembered_version = -1
+        """Of what is known of seats: what others have been told, and what is on the disk."""
 
     # --- the door ---------------------------------------------------------------------------
 
@@ -225,6 +236,7 @@ class Host:
         parts, me = self.parts, self.me
         parts.playing.settle(me.now)
         self._let_go()
+        self.relocations.advance()
         self.failover.review()
         self._step_down_if_needed()
         self.joining.advance()
@@ -424,7 +436,8 @@ class Host:
             case ProbeReply(life=life, heard=heard):
                 parts.takeovers.on_answer(life.host, heard)
                 self.failover.look_again_at(self.me.now)
-                if isinstance(connection.purpose, ToVisit):
+                is_over = not parts.takeovers.given_up_by(connection.life)
+                if isinstance(connection.purpose, ToVisit) and is_over:
                     parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
             case Announce():
                 parts.library.learn(connection.logs.read(message.logs), connection.link)
@@ -432,16 +445,15 @@ class Host:
             case Announced(number=number):
                 parts.announcements.on_announced(connection, number)
             case Relocate():
-                reason = self.failover.on_relocate(message)
-                answer = Relocated(broker=message.broker, reason=reason)
+                answer = self.relocations.on_relocate(message, connection)
                 parts.connections.send(connection, answer)
-            case Relocated(reason=reason):
-                self.joining.on_relocated(reason)
+            case Relocated():
+                self.joining.on_relocated(message)
             case StatusRequest():
                 self._on_status_request(connection)
             case Goodbye():
                 self._on_goodbye(connection, message)
-            case _ if connection.state is LinkState.ATTACHED:
+            case _ if connection.state in (LinkState.ATTACHED, LinkState.TO_HOST):
                 self._on_part_of_attachment(connection, message)
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} was not expected")
@@ -460,7 +472,11 @@ class Host:
         attachment = connection.reader.feed(message)
         if attachment is not None:
             term, connection.reader = connection.reader.term, None
-            self.failover.on_attachment(connection, term, attachment)
+            connection.has_attached = True
+            if connection.state is LinkState.TO_HOST:
+                self.failover.on_testimony(term, attachment)
+            else:
+                self.failover.on_attachment(connection, term, attachment)
 
     def _on_probe(self, connection: Connection, lives: Iterable[Life]) -> None:
         """Somebody asks of whom this host has heard; it may see for itself now."""
@@ -509,9 +525,12 @@ class Host:
         """Tell who plays what to all who have not heard the latest."""
         parts = self.parts
         seats = parts.seats
-        if seats.version == self._remembered_version:
+        if self.me.is_ready and seats.version != self._remembered_version:
+            self._remembered_version = seats.version
+            self.outbox.add(RememberSeats(seats.everything()))
+        if seats.version == self._told_version:
             return
-        self._remembered_version = seats.version
+        self._told_version = seats.version
         reach = self.me.settings.delta + 1
         for connection in parts.connections:
             if connection.state in (LinkState.TO_BROKER, LinkState.TO_HOST):
@@ -521,8 +540,6 @@ class Host:
                 if news != connection.seats_around:
                     connection.seats_around = news
                     parts.connections.send(connection, news)
-        if self.me.is_ready:
-            self.outbox.add(RememberSeats(seats.everything()))
 
     def _answer_host(self, connection: Connection) -> None:
         """A host has come to hear who plays what: not much is heard where nobody plays anything."""
@@ -696,10 +713,10 @@ class Host:
         return self.failover.is_vulnerable
 
     def relocate(self, now: float, broker: NodeId, host: NodeId) -> tuple[str, list[Effect]]:
-        """Give a broker up, to another host; the first says why not, if not."""
+        """Give a broker up, to another host; the first says why not, or not yet."""
         self.me.now = now
-        reason = self.failover.on_relocate(Relocate(broker=broker, host=host))
-        return reason, self._end_step()
+        answer = self.relocations.on_relocate(Relocate(broker=broker, host=host))
+        return answer.reason, self._end_step()
 
     def status(self) -> dict[str, Any]:
         """Everything a person wants to know about this host, as JSON."""
@@ -708,6 +725,7 @@ class Host:
             is_vulnerable=self.is_vulnerable,
             standby=self.joining.standby,
             fences=self._fences,
+            relocations=self.relocations.describe(),
         )
         return describe(self.parts, situation)
 

@@ -15,9 +15,11 @@ from broker.host.dialling import ToJoin
 from broker.host.greetings import Greetings
 from broker.host.link_states import LinkState
 from broker.host.parts import Parts
+from broker.host.playing import Played
 from broker.machine.machine import Machine
 from broker.messages import Goodbye, GoodbyeCode, NodeKind
-from broker.vocabulary import HostPlace, Life, Relocate, Seat, Seating, Welcome
+from broker.vocabulary import HostPlace, Life, Relocate, Relocated, Seat, Seating, Welcome
+from faulttol.steplog import Standing
 
 
 class Joining:
@@ -105,6 +107,7 @@ class Joining:
         now = parts.me.now
         if parts.playing.brokers and not parts.me.is_ready:
             self._see_whether_joined()
+        self._leave_who_plays_nothing()
         if not (parts.playing.brokers or self.is_looking or self._is_connected()):
             self.is_looking, self._dial_at = True, now
         if self._dial_at is not None and now >= self._dial_at:
@@ -116,6 +119,39 @@ class Joining:
                 if isinstance(connection.purpose, ToJoin):
                     self.on_seating(connection)
 
+    def _leave_who_plays_nothing(self) -> None:
+        """Stand by where something is played: of two that only have each other nobody hears."""
+        parts = self._parts
+        for connection in parts.connections.with_state(LinkState.TO_HOST):
+            is_idle = not parts.seats.played_by(connection.life)
+            if isinstance(connection.purpose, ToJoin) and is_idle:
+                place = self._somebody_who_plays()
+                if place is not None:
+                    self._ask_instead(connection, place)
+
+    def _somebody_who_plays(self) -> HostPlace | None:
+        parts = self._parts
+        doubted = parts.doubts.doubted()
+        lives = map(parts.seats.life_of, parts.seats.hosts())
+        players = [
+            life.host
+            for life in lives
+            if life is not None
+            and life not in doubted
+            and life.host != parts.me.name
+            and parts.seats.played_by(life)
+        ]
+        places = (parts.seats.place_of(host) for host in players)
+        return next((place for place in places if place is not None), None)
+
+    def _ask_instead(self, connection: Connection, place: HostPlace) -> None:
+        """Be connected to another host from now on."""
+        parts = self._parts
+        self._candidates = list(dict.fromkeys([place.address, *self._candidates]))
+        self._next, self.is_looking = 0, True
+        parts.connections.close(connection, GoodbyeCode.LEFT, f"looks for {place.host}")
+        self._dial_at = parts.me.now
+
     def _see_whether_joined(self) -> None:
         """See whether anybody objects to its name."""
         parts = self._parts
@@ -125,6 +161,19 @@ class Joining:
             parts.outbox.add(Stop(f"refused by the join point: {played.machine.refusal}"))
         elif played is None or played.machine.has_joined:
             self._become_ready()
+        else:
+            self._join_here(played)
+
+    def _join_here(self, newcomer: Played) -> None:
+        """The broker that it was about to join is played here by now, and may not know of it."""
+        parts, name = self._parts, newcomer.node
+        parent = newcomer.machine.neighbours.parent
+        machine = None if parent is None else parts.playing.machine(parent.node)
+        if machine is None or not machine.has_joined or name in machine.neighbours.below:
+            return
+        parts.playing.welcome(machine, name, Standing(kind=NodeKind.BROKER.value))
+        self._greetings.seat_below(machine.node, name, newcomer.term, parts.me.life)
+        parts.playing.push(name, machine.node)
 
     def _is_connected(self) -> bool:
         """Whether a connection is there by which it hears of a place."""
@@ -287,10 +336,11 @@ class Joining:
             self._become_ready()
         self.on_seating(connection)
 
-    def on_relocated(self, reason: str) -> None:
-        """Whoever plays this host's broker gives it up, or not yet."""
-        if reason:
-            self._parts.outbox.log(Level.INFO, "not given back yet", reason=reason)
+    def on_relocated(self, relocated: Relocated) -> None:
+        """Whoever plays this host's broker gives it up, or will, or is to be asked again."""
+        if relocated.reason:
+            self._parts.outbox.log(Level.INFO, "not given back yet", reason=relocated.reason)
+        if relocated.reason and not relocated.is_remembered:
             self._ask_at = self._parts.me.now + self._parts.me.limits.heartbeat_interval_s
 
     def on_seating(self, connection: Connection) -> None:
@@ -320,7 +370,4 @@ class Joining:
         place = parts.seats.place_of(seat.host)
         if place is not None:
             # Who is asked has to be connected, so that it can say when it has given up.
-            self._candidates = list(dict.fromkeys([place.address, *self._candidates]))
-            self._next, self.is_looking = 0, True
-            parts.connections.close(connection, GoodbyeCode.LEFT, f"looks for {seat.host}")
-            self._dial_at = parts.me.now
+            self._ask_instead(connection, place)

@@ -124,6 +124,7 @@ IN_BATCHES: Final = _REQUESTS | {
 _ALWAYS: Final = frozenset({Heartbeat, Goodbye})
 _ANSWERS: Final = frozenset({Welcome, AttachRequest, Seating})
 _BETWEEN_HOSTS: Final = frozenset({Seating, Probe, ProbeReply, Relocate, Relocated})
+_OF_WHAT_WAS_GIVEN_UP: Final = frozenset({AttachRequest, Attach, AttachTables})
 
 LEGAL: Final[Mapping[LinkState, frozenset[type[Message]]]] = {
     LinkState.AWAITING_HELLO: _ALWAYS | {Hello},
@@ -136,7 +137,7 @@ LEGAL: Final[Mapping[LinkState, frozenset[type[Message]]]] = {
     | {EndOfStep, Progress, Announce, Announced},
     LinkState.TO_CLIENT: _ALWAYS | _REQUESTS | {Publish, EndOfStep, Progress},
     LinkState.TO_MONITOR: _ALWAYS | {StatusRequest},
-    LinkState.TO_HOST: _ALWAYS | _BETWEEN_HOSTS,
+    LinkState.TO_HOST: _ALWAYS | _BETWEEN_HOSTS | _OF_WHAT_WAS_GIVEN_UP,
 }
 
 
@@ -278,6 +279,13 @@ def _attaches_itself(speaker: Speaker, attach: Attach) -> str | None:
     return None
 
 
+def _testifies(_: Speaker, attach: Attach) -> str | None:
+    """A host has no streams, and speaks of what it has played itself."""
+    if attach.node == attach.to and not (attach.sent_steps or attach.received_steps):
+        return None
+    return f"of {attach.node} to {attach.to}, by a host"
+
+
 CONDITIONS: Final[Mapping[LinkState, Mapping[type[Message], Condition]]] = {
     LinkState.AWAITING_HELLO: {Hello: _greets_as_what_it_is},
     LinkState.AWAITING_WELCOME: {Welcome: _welcomes_with_what_can_be},
@@ -304,6 +312,6 @@ CONDITIONS: Final[Mapping[LinkState, Mapping[type[Message], Condition]]] = {
         Goodbye: _goes_as_anybody_may,
     },
     LinkState.TO_MONITOR: {Goodbye: _goes_as_anybody_may},
-    LinkState.TO_HOST: {},
+    LinkState.TO_HOST: {Attach: _testifies},
 }
 """On what condition a message is legal that `LEGAL` has."""

@@ -442,6 +442,12 @@ class Seats:
             return self._seats[parent if parent in around else min(around)].host
         return min(living, default=None)
 
+    def taker_of(self, broker: NodeId) -> NodeId | None:
+        """The host that was to have what was given up, if there is one and it lives."""
+        seat = self._seats.get(broker)
+        is_meant = seat is not None and seat.is_vacant and seat.taker in self._lives()
+        return NodeId(seat.taker) if seat is not None and is_meant else None
+
     def failed_hosts_of(self, region: Collection[NodeId]) -> frozenset[Life]:
         """How many failures the loss of a region is: the lives that played it."""
         return frozenset(self._seats[broker].life for broker in region)

@@ -24,6 +24,7 @@ class Situation:
     """Whether a failure is not over, so that one more would count in addition."""
     standby: int
     fences: Fences
+    relocations: list[dict[str, Any]]
 
 
 @attrs.frozen
@@ -108,6 +109,7 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
             for takeover in parts.takeovers
             if takeover.obstacle
         ],
+        "relocations": situation.relocations,
         "fenced": situation.fences.describe(),
     }
 

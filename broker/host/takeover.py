@@ -9,7 +9,9 @@ proven dead, none of which has heard from it either.
 
 *Attachments*, of every node of the boundary: what it had of its link to the region when it stopped
 listening. Who has attached never listens to that term of that broker again. A client that does not
-come within the time for which it may be away (`Limits.resume_timeout_s`) has failed, too.
+come within the time for which it may be away (`Limits.resume_timeout_s`) has failed, too. And of
+every host that has given up a broker of the region and lives: it knows all that this had done. So
+that a broker is given up is no failure, whoever fails at the same time, or gives up its own.
 
 Until both are complete nothing has happened that could not be taken back.
 """
@@ -189,13 +191,30 @@ class Takeovers:
         return [(border, kind) for border, kind in found.items() if border[0] not in region]
 
     def missing(self, region: frozenset[NodeId]) -> list[tuple[Border, NodeKind]]:
-        """Who has not attached yet."""
+        """Who has not attached yet; with a broker itself, the host that has given it up."""
+        given_up = [((broker, broker), NodeKind.BROKER) for broker in self._given_up(region)]
         return [
             (border, kind)
-            for border, kind in self.borders(region)
+            for border, kind in (*self.borders(region), *given_up)
             if border[0] not in self._playing.brokers
             and not self._has_attached(border, self._term_of(border[1]))
         ]
+
+    def _given_up(self, region: Iterable[NodeId]) -> Iterator[NodeId]:
+        """The brokers of a region whose host has given them up, and lives."""
+        doubted = self._doubts.doubted()
+        for broker in sorted(region):
+            seat = self._seats.seat_of(broker)
+            if seat is None or not seat.is_vacant or seat.host == self._me.name:
+                continue
+            if not self._seats.has_failed(seat.life) and seat.life not in doubted:
+                yield broker
+
+    def given_up_by(self, life: Life) -> list[NodeId]:
+        """Of what brokers a host is to say what they had done."""
+        missing = [border for t in self._under_way.values() for border, _ in self.missing(t.region)]
+        seats = [self._seats.seat_of(broker) for node, broker in missing if node == broker]
+        return [seat.broker for seat in seats if seat is not None and seat.life == life]
 
     def _term_of(self, broker: NodeId) -> int:
         seat = self._seats.seat_of(broker)
@@ -287,9 +306,11 @@ class Takeovers:
     def attached_in_vain(self) -> list[Seat]:
         """The seats of brokers for which somebody has attached, and which seem to live."""
         found = []
-        for (_, broker), attached in self._attached.items():
+        for (node, broker), attached in self._attached.items():
             seat = self._seats.seat_of(broker)
             if seat is None or seat.term != attached.term or self.of(broker) is not None:
+                continue
+            if node == broker:
                 continue
             if not self._seats.is_lost(broker, self._doubts.doubted()):
                 found.append(seat)

@@ -127,6 +127,26 @@ def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Atta
     )
 
 
+def testimony(broker: NodeId, logs: Mapping[NodeId, StepLog]) -> Attachment:
+    """What the host says that has given a broker up: it has no stream, and knows all logs."""
+    nothing = StreamEnd(stable=0, confirmed=0, kept=())
+    return Attachment(
+        node=broker,
+        kind=NodeKind.BROKER,
+        incarnation=0,
+        to=broker,
+        taken=0,
+        sent=nothing,
+        received=nothing,
+        controls=(),
+        advertisements=(),
+        subscriptions=(),
+        known_advertisements=frozenset(),
+        known_subscriptions=frozenset(),
+        logs=logs,
+    )
+
+
 def onwards(machine: Machine, entry: Entry_) -> Entry_:
     """An entry as the next broker is told of it."""
     return attrs.evolve(entry, path=machine.interests.path_onwards(entry))

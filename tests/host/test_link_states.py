@@ -111,6 +111,8 @@ OWN_LEAVE: Final = Leave(operation=OPERATION, node=PEER, distance=0)
 SAMPLE_OF: Final[dict[type[Message], Any]] = {
     type(sample): sample for sample in (*OLD_SAMPLES, *NEW_SAMPLES, OWN_LEAVE)
 }
+TESTIMONY: Final = attrs.evolve(SAMPLE_OF[Attach], node=HERE, kind=NodeKind.BROKER)
+"""Of the host that has given a broker up, which is no neighbour of it."""
 STRANGER: Final = Speaker(here=NodeId(""), node=NodeId(""), incarnation=0)
 SPEAKER: Final = Speaker(here=HERE, node=PEER, incarnation=1)
 
@@ -132,6 +134,8 @@ def test_there_is_a_sample_of_every_message() -> None:
 @pytest.mark.parametrize("message", SAMPLE_OF.values(), ids=lambda m: type(m).__name__)
 def test_every_message_in_every_state(state: LinkState, message: Message) -> None:
     if type(message) in LEGAL[state]:
+        if isinstance(message, Attach) and state is LinkState.TO_HOST:
+            message = TESTIMONY
         require_legal(state, speaker_in(state), message)
         return
     with pytest.raises(RemoteProtocolError) as caught:
@@ -234,7 +238,13 @@ WRONG: Final[dict[LinkState, dict[type[Message], list[Message]]]] = {
         Goodbye: GOODBYES,
     },
     LinkState.TO_MONITOR: {Goodbye: GOODBYES},
-    LinkState.TO_HOST: {},
+    LinkState.TO_HOST: {
+        Attach: [
+            sample(Attach),
+            attrs.evolve(TESTIMONY, sent_steps=(1,)),
+            attrs.evolve(TESTIMONY, received_steps=(1,)),
+        ],
+    },
 }
 
 
