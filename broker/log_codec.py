@@ -11,14 +11,16 @@ A log is a header (a number: how many entries follow, and three bits), then its 
 written as in protocol buffers: seven bits to a byte, the least significant ones first. An entry is
 the number of its source and two bits; everything else is there only if it is not as usual.
 
+Who stands next to a broker is told to everybody around it, as the same bytes on every connection:
+they are made once for all receivers, and read once by a process that is told by many.
+
 Bytes come from strangers here as well. Whatever they are, reading them returns logs as `StepLog`
 tells them or raises `RemoteProtocolError`; what it makes is at most some 200 times as large.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
-from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import attrs
@@ -48,6 +50,11 @@ stands next to a few brokers fits; clients that come and go make it begin anew n
 
 LOGS_MAX: Final = 4096
 """Brokers whose logs are told over one connection: those within δ hosts."""
+
+STANDINGS_REMEMBERED: Final = 16_384
+"""Of which both the bytes and what they say are kept: more than stand next to a few brokers."""
+_STANDING_BYTES_MAX: Final = 256
+"""Larger ones are those of clients that are away, with all that they had told: they are rare."""
 
 _ANEW: Final = b"\x00"
 """In place of a header: forget all names and numbers."""
@@ -248,7 +255,7 @@ class LogWriter:
         _put(self._out, len(part.neighbours) << 1 | part.is_whole)
         for node, standing in part.neighbours.items():
             self.put_name(node)
-            _STANDING.put(self, standing)
+            _put_standing(self, standing)
         _NUMBERS.put(self, tuple(part.numbers.items()))
         _TOPICS.put(self, tuple(part.topics.items()))
 
@@ -353,9 +360,19 @@ class LogWriter:
 
     def put_text(self, text: str) -> None:
         """Write a text, with its length before it."""
-        data = text.encode()
+        self.put_bytes(text.encode())
+
+    def put_bytes(self, data: bytes) -> None:
+        """Write bytes, with their number before them."""
         _put(self._out, len(data))
         self._out += data
+
+    @staticmethod
+    def of_its_own(form: "_Form", value: Any) -> bytes:
+        """Write something as if nothing had been told before; returns it."""
+        writer = LogWriter()
+        form.put(writer, value)
+        return bytes(writer._out)
 
 
 def _more(entry: Entry) -> int:
@@ -394,6 +411,7 @@ class LogReader:
         self._told = _Told()
         self._data = b""
         self._at = 0
+        self._standing_in = _reader_of_standings(limits)
 
     def read(self, data: bytes) -> dict[NodeId, LogPart]:
         """What these bytes say. After a `RemoteProtocolError` nothing more can be read."""
@@ -446,17 +464,35 @@ class LogReader:
             raise RemoteProtocolError(f"logs: {number} of something, which cannot be there")
         return number
 
+    def sized(self) -> bytes:
+        """Read bytes, as many as there are said to be."""
+        count = self.count()
+        at = self._at
+        self._at = at + count
+        return self._data[at : at + count]
+
     def text(self, chars_max: int) -> str:
         """Read a text."""
-        count = self.count()
         try:
-            text = self._data[self._at : self._at + count].decode()
+            text = self.sized().decode()
         except UnicodeDecodeError as error:
             raise RemoteProtocolError(f"logs: {error}") from None
         if len(text) > chars_max:
             raise RemoteProtocolError(f"logs: {len(text)} characters, at most {chars_max} allowed")
-        self._at += count
         return text
+
+    def standing(self) -> Standing | None:
+        """Read as what somebody stands below a broker; None if nobody does."""
+        data = self.sized()
+        return self._standing_in(data) if data else None
+
+    def alone(self, form: "_Form", data: bytes) -> Any:
+        """Read something that was written as if nothing had been told before, and all of it."""
+        self._data, self._at = data, 0
+        value = form.get(self)
+        if self._at < len(data):
+            raise RemoteProtocolError(f"logs: {len(data)} bytes, of which {self._at} say something")
+        return value
 
     def identifier(self) -> str:
         """Read the name of something that is no node."""
@@ -526,7 +562,7 @@ class LogReader:
         neighbours = {}
         for _ in range(count >> 1):
             node = self.node()
-            neighbours[node] = _STANDING.get(self)
+            neighbours[node] = self.standing()
         return neighbours, count & 1 == 1, dict(_NUMBERS.get(self)), dict(_TOPICS.get(self))
 
     def topic(self) -> Topic:
@@ -668,10 +704,8 @@ def _form_of(hint: Any, name: str = "") -> _Form:
     if get_origin(hint) is tuple:
         element = _form_of(get_args(hint)[0], name)
         return _Form(partial(_put_all, element), lambda reader: _get_all(element, reader))
-    if get_origin(hint) is UnionType:
-        (kind,) = [each for each in get_args(hint) if each is not NoneType]
-        form = _form_of(kind, name)
-        return _Form(partial(_put_if_any, form), lambda reader: _get_if_any(form, reader))
+    if hint == Standing | None:
+        return _Form(_put_standing, LogReader.standing)
     if attrs.has(hint):
         fields = _forms_of(hint)
         return _Form(partial(_put_fields, fields), lambda reader: _get_fields(hint, fields, reader))
@@ -698,16 +732,6 @@ def _get_all(element: _Form, reader: LogReader) -> tuple[Any, ...]:
     return tuple([element.get(reader) for _ in range(reader.count())])
 
 
-def _put_if_any(form: _Form, writer: LogWriter, value: Any) -> None:
-    writer.put(value is not None)
-    if value is not None:
-        form.put(writer, value)
-
-
-def _get_if_any(form: _Form, reader: LogReader) -> Any:
-    return form.get(reader) if reader.number() else None
-
-
 def _put_fields(fields: Mapping[str, _Form], writer: LogWriter, value: Any) -> None:
     for name, form in fields.items():
         form.put(writer, getattr(value, name))
@@ -719,6 +743,32 @@ def _get_fields(declaration: type[Any], fields: Mapping[str, _Form], reader: Log
 
 def _get_each(fields: Mapping[str, _Form], reader: LogReader) -> dict[str, Any]:
     return {name: form.get(reader) for name, form in fields.items()}
+
+
+def _put_standing(writer: LogWriter, standing: Standing | None) -> None:
+    if standing is None:
+        writer.put_bytes(b"")
+    elif standing.interests:
+        writer.put_bytes(LogWriter.of_its_own(_STANDING, standing))
+    else:
+        writer.put_bytes(_bytes_of(standing))
+
+
+@lru_cache(STANDINGS_REMEMBERED)
+def _bytes_of(standing: Standing) -> bytes:
+    return LogWriter.of_its_own(_STANDING, standing)
+
+
+@lru_cache(16)
+def _reader_of_standings(limits: Limits) -> Callable[[bytes], Standing]:
+    """What reads them, by these limits."""
+
+    def read(data: bytes) -> Standing:
+        standing: Standing = LogReader(limits).alone(_STANDING, data)
+        return standing
+
+    remembered = lru_cache(STANDINGS_REMEMBERED)(read)
+    return lambda data: (remembered if len(data) <= _STANDING_BYTES_MAX else read)(data)
 
 
 _TEXT: Final = _Form(LogWriter.put_text, LogReader.identifier)
@@ -734,7 +784,7 @@ _FORMS_OF_NAMES: Final[dict[str, _Form]] = {
     "kind": _Form(LogWriter.put_name, LogReader.kind),
     "filter": _Form(LogWriter.put_text, LogReader.filter),
 }
-_STANDING: Final = _form_of(Standing | None)
+_STANDING: Final = _form_of(Standing)
 _NUMBERS: Final = _form_of(tuple[tuple[Topic, int], ...])
 _TOPICS: Final = _form_of(tuple[tuple[Topic, TopicStanding], ...])
 _MEMBERSHIP: Final = _form_of(Membership)

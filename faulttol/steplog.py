@@ -189,7 +189,7 @@ class _Known:
     """Of a neighbour, in what is forgotten."""
 
     _standing: Standing | None
-    """With `upto` as it was when it came, which is not news."""
+    """With `upto` as it was when that was last asked for."""
     upto: int
     step: int
     """In which any of that changed last."""
@@ -202,9 +202,9 @@ class _Known:
     @property
     def standing(self) -> Standing | None:
         """As what it stood there; None if it was gone."""
-        if self._standing is None or self._standing.upto == self.upto:
-            return self._standing
-        return attrs.evolve(self._standing, upto=self.upto)
+        if self._standing is not None and self._standing.upto != self.upto:
+            self._standing = attrs.evolve(self._standing, upto=self.upto)
+        return self._standing
 
     def copy(self) -> "_Known":
         """Return the same, to be changed apart."""
