@@ -95,8 +95,13 @@ class Publications:
 
     # --- on their way -----------------------------------------------------------------------
 
-    def on_publish(self, source: Neighbour, publication: Publish, now: float) -> None:
-        """Take in a publication: find out who wants it, and settle what may be settled."""
+    def on_publish(
+        self, source: Neighbour, publication: Publish, now: float, number: int = 0
+    ) -> None:
+        """Take in a publication: find out who wants it, and settle what may be settled.
+
+        With a `number`, the neighbour counts it as that: what came before it may be forgotten here.
+        """
         counters = self.counters
         counters.received += 1
         route = self._route(source, publication)
@@ -133,7 +138,7 @@ class Publications:
             arrival.missing += 1
             source.received.append(arrival)
         if is_awaited:
-            arrival.number = source.received.count
+            arrival.number = number or source.received.count
         if route.climbs:
             self._climb(arrival)
         settled = self.ordering.arrived(arrival)

@@ -60,7 +60,9 @@ class PublishedPublications(QueuedPublications):
 
     # --- on their way -----------------------------------------------------------------------
 
-    def on_publish(self, source: Neighbour, publication: Publish, now: float) -> None:
+    def on_publish(
+        self, source: Neighbour, publication: Publish, now: float, number: int = 0
+    ) -> None:
         """Take in a publication, without the marks that the last broker gave it."""
         flags = publication.flags
         named = self._named.pop(source.hop, frozenset())
@@ -73,7 +75,7 @@ class PublishedPublications(QueuedPublications):
                     waiting=named,
                 )
             publication = publication.with_flags(flags & ~_MARKS)
-        super().on_publish(source, publication, now)
+        super().on_publish(source, publication, now, number)
 
     def on_notice(self, source: Neighbour, notice: Message) -> None:
         """Take in what this ordering has to say beside publications."""

@@ -24,7 +24,7 @@ from broker.machine.machine import Machine, Settings
 from broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
 from broker.machine.queues import QueuedPublications
 from broker.machine.streams import Travelling, in_order, kept, kept_from
-from broker.messages import Acknowledge, Flag, Message, Settled, Unadvertise, Unsubscribe
+from broker.messages import Acknowledge, Message, Settled, Unadvertise, Unsubscribe
 from broker.outbox import Outbox
 from broker.vocabulary import Stamped
 from faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
@@ -606,9 +606,7 @@ class Rebuilding:
     ) -> None:
         """Take one message of a step again."""
         if isinstance(item, Travelling):
-            machine.publications.on_publish(source, item.publication, self._now)
-            if item.publication.flags & Flag.AWAITED:
-                self._number(source, item.number)
+            machine.publications.on_publish(source, item.publication, self._now, item.number)
         elif isinstance(item.message, Settled):
             # Which may be stable by now, and so not here.
             settled = ordering.held_now.get(item.key) if item.key else None
@@ -670,13 +668,6 @@ class Rebuilding:
                 yield
         steps.is_replayed = False
 
-    @staticmethod
-    def _number(source: Neighbour, number: int) -> None:
-        """The number by which the neighbour knows the publication that has come from it last."""
-        stream = source.received
-        last = stream.unconfirmed[-1] if stream.unconfirmed else stream.confirmed[-1]
-        last.number = number
-
     # --- the streams ------------------------------------------------------------------------
 
     def _require_one_era(self, machine: Machine, neighbour: Neighbour) -> None:
@@ -713,10 +704,7 @@ class Rebuilding:
         if isinstance(neighbour, Above):
             neighbour.sent.advance_confirmed()
             machine.publications.awaiting = waiting(neighbour)
-            for arrival in neighbour.sent.keep():
-                for taken in other.received.keep():
-                    if taken.key == arrival.key and taken.number:
-                        taken.number -= count
+            _count_less(other, count)
 
     def _order_anew(self, machine: Machine) -> Iterator[None]:
         """Give what is held back to the ordering, in the order of its arrival."""
@@ -732,6 +720,20 @@ class Rebuilding:
             assert not ready, f"{arrival.key} is held at {machine.node} behind nothing"
             yield
         machine.publications.go_on()
+
+
+def _count_less(child: Neighbour, count: int) -> None:
+    """A child has so many less of what it had sent up: all that it has it numbers anew."""
+    for arrival in child.received.keep():
+        arrival.number = max(0, arrival.number - count)
+    for _ in range(len(child.controls)):
+        control = child.controls.popleft()
+        if isinstance(control.message, Settled):
+            number = control.message.number - count
+            if number <= 0:
+                continue  # it is about something that is stable
+            control = attrs.evolve(control, message=Settled(number))
+        child.controls.append(control)
 
 
 def _is_there(control: Control, keys: Collection[Key]) -> bool:
