@@ -17,6 +17,10 @@ class NotAdvertisedError(BrokerError, ValueError):
     """A publication lies outside what its publisher has advertised."""
 
 
+class NoTopicError(BrokerError, ValueError):
+    """A publication has no topic, in an overlay that orders by topics."""
+
+
 class RefusedError(BrokerError):
     """A broker refused an operation. `code` is one of `broker.messages.RefusalCode`."""
 

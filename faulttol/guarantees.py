@@ -107,6 +107,7 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "fifo": (*_ANY_ORDERING, "fifo"),
         "pairwise": _TOTAL_ORDER,
         "tno": _TOTAL_ORDER,
+        "tno-root": _TOTAL_ORDER,
         "sequencer": _TOTAL_ORDER,
         "sequencer-filtered": _TOTAL_ORDER,
         "published": _TOTAL_ORDER,

@@ -58,6 +58,7 @@ ORDERINGS: Final = (
     "published-progressive",
     "published-whole-queue",
     "tno",
+    "tno-root",
 )
 """What a manifest may name as the ordering of its run."""
 

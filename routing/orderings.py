@@ -378,6 +378,15 @@ class TotalNotification(Pairwise[Arrival]):
     waits_for_conflicts: ClassVar = False
 
 
+class TotalNotificationAtRoot(TotalNotification[Arrival]):
+    """`tno-root`: the same, with all managers at the root, where every publication goes.
+
+    As near to a sequencer as `tno` can be, and as slow as one; to compare with.
+    """
+
+    name: ClassVar = "tno-root"
+
+
 @attrs.define(eq=False)
 class _Held(Generic[Arrival]):
     """A publication that is not settled, and how it is bound up with others."""
@@ -461,8 +470,12 @@ ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
 ORDERINGS_OF_HOSTS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
     **ORDERINGS,
     TotalNotification.name: TotalNotification,
+    TotalNotificationAtRoot.name: TotalNotificationAtRoot,
 }
 """Those that hosts have; the brokers that are not played by hosts do without the last."""
+
+ORDERINGS_OF_TOPICS: Final = frozenset({TotalNotification.name, TotalNotificationAtRoot.name})
+"""Those under which everything that is published in order has a topic."""
 
 DEFAULT_ORDERING: Final = Pairwise.name
 """What does not conflict costs nothing, and who needs no order may say so, one by one."""

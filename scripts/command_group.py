@@ -12,7 +12,7 @@ from scripts.extras import needing
 
 
 class CommandsByName(click.Group):
-    """The module `<package>.<name>` holds the subcommand `name`, as `command`.
+    """The module `<package>.<name>` holds the subcommand `name`, as `command`; - is _ there.
 
     `lines` has what `--help` says of each, so that help does not have to import them all.
     `extra` is what they may need beside what every installation has.
@@ -40,7 +40,7 @@ class CommandsByName(click.Group):
         if cmd_name not in self._lines:
             return None
         with needing(self._extra) if self._extra else contextlib.nullcontext():
-            module = importlib.import_module(f"{self._package}.{cmd_name}")
+            module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -55,6 +55,7 @@ COMMANDS: Final[dict[str, str]] = {
     "sub": "Subscribe from the shell.",
     "status": "Every broker: state, neighbours, queues, what it holds and why.",
     "audit": "The guarantees of any number of runs, checked on Spark.",
+    "verify-order": "Order among topics, judged by stamps alone.",
     "bench": "Measure.",
     "completion": "Print the completion script of a shell.",
 }

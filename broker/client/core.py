@@ -19,7 +19,7 @@ from broker.client.states import IN_BATCHES, ClientState, Contact
 from broker.client.stream import Stream
 from broker.client.whereabouts import Whereabouts
 from broker.effects import Deliver, Delivery, Effect, Refusal
-from broker.errors import ClosedError, RemoteProtocolError
+from broker.errors import ClosedError, NoTopicError, RemoteProtocolError
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -37,6 +37,8 @@ from broker.vocabulary import AttachRequest, EndOfStep, Progress, Seating, Stamp
 from broker.window import Window
 from faulttol.stability import CountError
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.limits import TOPIC_CHARACTERS_MAX
+from routing.orderings import ORDERINGS_OF_TOPICS
 from routing.topics.position import Clock, Position
 from routing.topics.protocol import Topic
 from routing.topics.table import TOPIC
@@ -80,6 +82,8 @@ class ClientCore:
         )
         self._position = 0
         """Of the last delivery."""
+        self._ordering = ""
+        """Of the overlay, once it is known."""
         self._clock = Clock()
         self._stamp: Position | None = None
         """Of the publication that comes next."""
@@ -147,6 +151,8 @@ class ClientCore:
         """Hand over one publication; returns its number, 1, 2, 3 ... in this incarnation."""
         self._require_open()
         self._now = now
+        if ordered and self._ordering in ORDERINGS_OF_TOPICS:
+            _require_topic(content, self._ordering)
         return self.publishing.publish(now, content, body, ordered=ordered, urgent=urgent)
 
     def advertise(self, now: float, filter_text: str) -> tuple[AdvertisementId, OperationId]:
@@ -251,6 +257,7 @@ class ClientCore:
                 self.publishing.on_stable(self.stream.on_progress(message))
             case Welcome():
                 self._take_heartbeats_of(message)
+                self._ordering = message.ordering
                 self.session.on_welcome(message, self._now)
             case AttachRequest():
                 self.session.on_attach_request(message)
@@ -371,3 +378,12 @@ class ClientCore:
     def _arm_timer(self) -> None:
         if not self.session.is_over:
             self._outbox.wake_at(self._progress_at, self._tick_at, self.session.redial_at)
+
+
+def _require_topic(content: Content, ordering: str) -> None:
+    topic = content.get(TOPIC)
+    if not isinstance(topic, str) or len(topic) > TOPIC_CHARACTERS_MAX:
+        raise NoTopicError(
+            f"under ordering {ordering} a publication has an attribute {TOPIC!r}, a string of at "
+            f"most {TOPIC_CHARACTERS_MAX} characters; {topic!r} found"
+        )

@@ -25,7 +25,7 @@ from broker.machine.published import PublishedPublications
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.machine.streams import sent_since
-from broker.machine.topics import TopicPublications
+from broker.machine.topics import RootedTopicPublications, TopicPublications
 from broker.messages import (
     Advertise,
     Claim,
@@ -54,6 +54,7 @@ from routing.orderings import (
     PublishedProgressive,
     PublishedWholeQueue,
     TotalNotification,
+    TotalNotificationAtRoot,
 )
 from routing.published import OverlapTables
 from routing.tables import Advertisement, Subscription
@@ -65,6 +66,7 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
     PublishedProgressive.name: (PublishedPublications, OverlapTables),
     PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
     TotalNotification.name: (TopicPublications, TopicTable),
+    TotalNotificationAtRoot.name: (RootedTopicPublications, TopicTable),
 }
 """What an ordering needs that does more than decide when something is settled."""
 

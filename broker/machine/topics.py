@@ -152,7 +152,7 @@ class TopicPublications(Publications):
             for hop in hops
             if hop in below and (is_client(source) or below[hop] is not source)
         )
-        climbs = bool(hops) and source is not parent and UP in self._table.hops(topic)
+        climbs = bool(hops) and source is not parent and self._is_managed_above(topic)
         is_allowed = not is_client(source) or any(
             advertisement.filter.matches(attributes)
             for advertisement in self.interests.advertisements.of_client(source.node)
@@ -167,6 +167,10 @@ class TopicPublications(Publications):
             conflicts_if_awaited=climbs,
             topic=topic,
         )
+
+    def _is_managed_above(self, topic: Topic) -> bool:
+        """Whether a publication has to climb to be numbered."""
+        return UP in self._table.hops(topic)
 
     @staticmethod
     def _topic_of(content: Content, source: Neighbour) -> Topic:
@@ -230,14 +234,14 @@ class TopicPublications(Publications):
     def _find_position(self, arrival: Arrival, route: _TopicRoute) -> Position | None:
         """Where it belongs, as it is told from here on."""
         topic, told = route.topic, arrival.position
+        if not (route.down or arrival.is_awaited):
+            return told  # it goes nowhere from here
         if self._again is not None:
             position = self._written_before.get(arrival.key, told)
-        elif route.down or arrival.is_awaited:
+        else:
             position = self._position(topic, told, route.down)
             if position is not None and position != told:
                 self._written.append((arrival.key, position))
-        else:
-            return told
         if position is not None and position.number:
             self._know(topic).number = position.number
             self._numbered[topic] = None
@@ -441,3 +445,14 @@ class TopicPublications(Publications):
                 if known != _Known()
             }
         }
+
+
+class RootedTopicPublications(TopicPublications):
+    """The same, with all managers at the root."""
+
+    def _is_managed_above(self, topic: Topic) -> bool:
+        del topic
+        return self.neighbours.parent is not None
+
+    def _go_down(self, topic: Topic) -> None:
+        """They stay there."""

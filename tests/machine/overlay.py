@@ -38,7 +38,7 @@ from faulttol.stability import LeafStream
 from faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.orderings import TotalNotification
+from routing.orderings import ORDERINGS_OF_TOPICS
 from routing.tables import RoutingEntry
 from routing.topics.position import Clock, Position
 from routing.topics.protocol import Topic
@@ -58,7 +58,7 @@ def content_of(value: int) -> Content:
 
 def wanted(low: int, high: int, ordering: str) -> str:
     """A filter for these values."""
-    if ordering == TotalNotification.name:
+    if ordering in ORDERINGS_OF_TOPICS:
         topics = ", ".join(f"'t{value}'" for value in range(low, high + 1))
         return f"topic IN ({topics})"
     return f"x BETWEEN {low} AND {high}"
@@ -211,7 +211,7 @@ class Leaf:
     def _judge(self, key: Key, value: int, position: Position | None) -> None:
         """Whether it comes where its stamp says, if there are stamps."""
         is_unordered = self.world.published[key][2] & Flag.UNORDERED
-        if self.world.settings.ordering == TotalNotification.name and not is_unordered:
+        if self.world.settings.ordering in ORDERINGS_OF_TOPICS and not is_unordered:
             assert position is not None, f"{self.node} got {key} without a stamp"
             self.world.stats["stamped" if position.number else "stamped without a number"] += 1
             before = dict(self.clock.numbers)

@@ -38,6 +38,7 @@ ORDERINGS: Final = (
     "published-progressive",
     "published-whole-queue",
     "tno",
+    "tno-root",
 )
 
 

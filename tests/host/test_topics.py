@@ -1,0 +1,134 @@
+"""Order among topics, from client to client: what is told with a delivery, and what crashes do."""
+
+import pytest
+
+from broker.errors import NoTopicError
+from faulttol.stamps import verify_order
+from tests.host.worlds import Client, Lively
+
+TOPICS = ("topic IN ('ibm', 'sun', 'hp')", "topic IN ('ibm', 'sun')", "topic = 'sun'")
+
+
+def overlay(ordering: str = "tno") -> Lively:
+    overlay = Lively(ordering=ordering)
+    overlay.brokers("root", left="root", right="root", far="left")
+    return overlay
+
+
+def crowd(overlay: Lively) -> list[Client]:
+    """Three that publish and subscribe, and one that has subscribed to everything."""
+    clients = [
+        overlay.client(f"c{n}", place, "root")
+        for n, place in enumerate(("far", "right", "left", "right"))
+    ]
+    for client, wanted in zip(clients, (*TOPICS, TOPICS[0]), strict=True):
+        client.subscribes(wanted)
+        client.advertises("topic IS NOT NULL")
+    overlay.passes(0.5)
+    return clients
+
+
+def talk(overlay: Lively, clients: list[Client], rounds: int) -> None:
+    for n in range(rounds):
+        for client in clients:
+            client.publishes(topic=("ibm", "sun", "hp")[n % 3], n=n)
+            overlay.passes(0.003)
+    overlay.passes(2)
+
+
+@pytest.mark.parametrize("ordering", ["tno", "tno-root"])
+def test_deliveries_say_where_they_belong_and_that_is_where_they_come(ordering: str) -> None:
+    world = overlay(ordering)
+    clients = crowd(world)
+
+    talk(world, clients, 12)
+
+    everything = clients[0].deliveries
+    assert len(everything) == 48
+    assert all(delivery.in_order and delivery.stamp is not None for delivery in everything)
+    of_ibm = [d.stamp.number for d in everything if d.stamp and d.content["topic"] == "ibm"]
+    assert of_ibm == list(range(1, 17))
+    assert clients[0].received == clients[3].received
+    assert world.troubles(ordering) == []
+    report = verify_order(world.world.records())
+    assert report.violations == ()
+    assert (report.stamped, report.unnumbered, report.topics) == (48 + 32 + 16 + 48, 0, 3)
+
+
+@pytest.mark.parametrize("lost", ["left", "root", "right"])
+def test_a_manager_that_is_lost_numbers_on_where_it_stopped(lost: str) -> None:
+    world = overlay()
+    clients = crowd(world)
+    talk(world, clients, 3)
+
+    for n in range(6):
+        for client in clients:
+            client.publishes(topic=("ibm", "sun", "hp")[n % 3], n=n)
+            world.passes(0.003)
+        if n == 2:
+            world.crashes(lost)
+    world.passes(20)
+    talk(world, clients, 3)
+
+    assert len(clients[0].deliveries) == 48
+    assert clients[0].received == clients[3].received
+    assert world.troubles("tno") == []
+    report = verify_order(world.world.records())
+    assert report.violations == ()
+    assert report.unnumbered == 0
+
+
+def test_who_subscribes_elsewhere_brings_the_manager_along() -> None:
+    """And gets everything that is published once the subscription is confirmed."""
+    world = overlay()
+    near, publisher = world.client("near", "far"), world.client("publisher", "far")
+    near.subscribes("topic = 'ibm'")
+    publisher.advertises("topic = 'ibm'")
+    world.passes(0.5)
+    publisher.publishes(topic="ibm")
+    world.passes(0.5)
+    late = world.client("late", "right")
+    late.subscribes("topic = 'ibm'")
+    world.passes(0.5)
+    for _ in range(3):
+        publisher.publishes(topic="ibm")
+    world.passes(0.5)
+
+    assert [d.stamp.number for d in near.deliveries if d.stamp] == [1, 2, 3, 4]
+    assert [d.stamp.number for d in late.deliveries if d.stamp] == [2, 3, 4]
+    assert world.troubles("tno") == []
+
+
+def test_what_has_no_topic_is_not_published() -> None:
+    world = overlay()
+    (client, *_) = crowd(world)
+
+    with pytest.raises(NoTopicError) as refused:
+        client.publishes(price=5)
+    assert str(refused.value) == (
+        "under ordering tno a publication has an attribute 'topic', a string of at most 255 "
+        "characters; None found"
+    )
+
+
+def test_what_needs_no_order_needs_no_topic_either() -> None:
+    world = overlay()
+    client = world.client("c", "far")
+    client.advertises("TRUE")
+    world.passes(0.5)
+
+    client.publishes(ordered=False, price=5)
+    world.passes(0.5)
+
+    assert world.troubles("tno") == []
+
+
+def test_a_subscription_without_topics_is_refused_with_a_sentence() -> None:
+    world = overlay()
+    client = world.client("c", "far")
+
+    client.subscribes("price > 5")
+    world.passes(0.5)
+
+    (refusal,) = client.refusals
+    assert "names its topics" in refusal.reason
