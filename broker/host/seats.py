@@ -47,6 +47,8 @@ class _Tree:
     """Those that a seat names, whether they live or not."""
     adjacent: dict[NodeId, dict[NodeId, None]]
     """Of hosts: those that play neighbours of what this one plays."""
+    newest: dict[NodeId, int]
+    """Of hosts: the last incarnation that a seat names."""
     distances: dict[NodeId, dict[NodeId, int]] = attrs.field(factory=dict)
     """Worked out when somebody asks."""
 
@@ -291,8 +293,9 @@ class Seats:
         if self._tree is None:
             seats = [seat for _, seat in sorted(self._seats.items()) if not seat.left]
             present = {seat.broker: seat for seat in seats}
-            tree = _Tree(tuple(present), {}, {}, frozenset(seat.host for seat in seats), {})
+            tree = _Tree(tuple(present), {}, {}, frozenset(seat.host for seat in seats), {}, {})
             for seat in seats:
+                tree.newest[seat.host] = max(tree.newest.get(seat.host, 0), seat.incarnation)
                 if not seat.is_vacant:
                     tree.played.setdefault(seat.life, []).append(seat.broker)
                 parent = NodeId(seat.parent)
@@ -379,8 +382,10 @@ class Seats:
     def has_failed(self, life: Life) -> bool:
         """Whether a life is known to be over."""
         place = self._places.get(life.host)
-        is_succeeded = place is not None and place.incarnation > life.incarnation
-        return is_succeeded or self._failed.get(life.host, -1) >= life.incarnation
+        newest = self._shape().newest.get(life.host, 0)
+        if place is not None:
+            newest = max(newest, place.incarnation)
+        return newest > life.incarnation or self._failed.get(life.host, -1) >= life.incarnation
 
     def is_lost(self, broker: NodeId, doubted: Collection[Life] = ()) -> bool:
         """Whether nobody plays a broker; `doubted` are lives that the asker takes for failed."""

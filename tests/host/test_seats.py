@@ -359,6 +359,13 @@ def test_several_brokers_on_one_host_are_one_failure() -> None:
     assert seats.failed_hosts_of(region) == {life("ha"), life("hb")}
 
 
+def test_an_earlier_life_of_a_host_has_failed_if_a_seat_names_a_later_one() -> None:
+    seats = knowing(seat("a", "", "h"), seat("b", "a", "h", incarnation=2))
+
+    assert seats.has_failed(life("h"))
+    assert seats.regions() == [names("a")]
+
+
 def test_one_host_may_leave_two_regions() -> None:
     seats = bury(a_tree(e="hc"), "hc")
 
