@@ -145,12 +145,6 @@ class Doubts:
         visits = [k.visited_at for k in self._known.values() if k.standing is Standing.VISITED]
         return min(visits) + self._me.limits.visit_timeout_s if visits else None
 
-    def trust_all(self, now: float) -> None:
-        """This host itself has slept: it has no reason to doubt anybody."""
-        for known in self._known.values():
-            known.heard_at = now
-            known.visited_at = now
-
     def forget_but(self, lives: Collection[Life]) -> None:
         """Forget all others: nobody asks for them any more."""
         for life in [life for life in self._known if life not in lives]:

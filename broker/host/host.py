@@ -4,7 +4,6 @@ An input and a time in, effects out; no socket, no clock, no randomness. What a 
 `broker/machine`; here is what is around it: connections, greetings, time, who has failed.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -35,6 +34,7 @@ from broker.host.relocating import Relocations
 from broker.host.seats import Seats, next_incarnation
 from broker.host.status import Situation, Statistics, count, describe, describe_held
 from broker.host.takeover import Takeovers
+from broker.host.waking import WakingTime
 from broker.inputs import (
     Input,
     LinkClosed,
@@ -186,10 +186,8 @@ class Host:
         )
         self._has_stopped = False
         self._drain_until: float | None = None
+        self._time = WakingTime()
         self._tick_at: float | None = None
-        self._ticked_at = 0.0
-        self._awake_since = -math.inf
-        """When this host noticed that it had slept, the last time."""
         self._isolate_at: float | None = None
         self._protocol_errors = 0
         self._told_version = self._remembered_version = -1
@@ -200,8 +198,8 @@ class Host:
     def start(self, now: float) -> list[Effect]:
         """Begin: join, or be the root."""
         me = self.me
-        me.now = me.started_at = self._ticked_at = now
-        self._tick_at = now + me.limits.heartbeat_interval_s
+        me.clock = me.now = me.started_at = now
+        self._expect_tick()
         place = HostPlace(host=me.name, incarnation=me.incarnation, address=me.address)
         self.parts.seats.learn(Seating(hosts=(place,)))
         self.joining.start()
@@ -213,7 +211,7 @@ class Host:
         History records come before the messages that make them known to others, and a
         confirmation comes after everything it confirms.
         """
-        self.me.now = now
+        self._see_the_clock(now)
         if self._has_stopped:
             return []
         match happened:
@@ -230,6 +228,9 @@ class Host:
             case ShutdownRequested():
                 self._on_shutdown()
         return self._end_step()
+
+    def _see_the_clock(self, clock: float) -> None:
+        self.me.clock, self.me.now = clock, self._time.at(clock)
 
     def _end_step(self) -> list[Effect]:
         """Do what is done once per call, however much came in."""
@@ -569,20 +570,19 @@ class Host:
         if self._isolate_at is not None and now >= self._isolate_at:
             self._isolate_clients()
         if self._tick_at is not None and now >= self._tick_at:
-            self._tick_at = now + self.me.limits.heartbeat_interval_s
+            self._expect_tick()
             self._on_tick()
+
+    def _expect_tick(self) -> None:
+        self._tick_at = self.me.now + self.me.limits.heartbeat_interval_s
+        self._time.expect(self._tick_at)
 
     def _on_tick(self) -> None:
         """Once per heartbeat: greet the living, look for the dead and the stuck."""
         limits, now = self.me.limits, self.me.now
-        if now - self._ticked_at > limits.heartbeat_timeout_s:
-            # This host has slept: what it has not heard, nobody may have said.
-            self.parts.doubts.trust_all(now)
-            self._awake_since = now
-        self._ticked_at = now
         self.joining.on_tick()
         for connection in self.parts.connections:
-            silent = now - max(connection.heard_at, self._awake_since)
+            silent = now - connection.heard_at
             if connection.state is LinkState.AWAITING_HELLO and connection.hello is None:
                 if now - connection.opened_at > limits.greeting_timeout_s:
                     reason = f"no greeting within {limits.greeting_timeout_s:g} s"
@@ -637,7 +637,7 @@ class Host:
 
     def _arm_timer(self) -> None:
         if not self._has_stopped:
-            self.outbox.wake_at(
+            times = (
                 self._tick_at,
                 self._isolate_at,
                 self._drain_until,
@@ -646,6 +646,7 @@ class Host:
                 self.failover.wake_at(),
                 self.joining.wake_at(),
             )
+            self.outbox.wake_at(*(self._time.when(time) for time in times if time is not None))
 
     # --- stopping ---------------------------------------------------------------------------
 
@@ -714,7 +715,7 @@ class Host:
 
     def relocate(self, now: float, broker: NodeId, host: NodeId) -> tuple[str, list[Effect]]:
         """Give a broker up, to another host; the first says why not, or not yet."""
-        self.me.now = now
+        self._see_the_clock(now)
         answer = self.relocations.on_relocate(Relocate(broker=broker, host=host))
         return answer.reason, self._end_step()
 

@@ -22,7 +22,10 @@ class Identity:
     settings: Settings
     wall_clock_ms: int = 0
     """What the clock on the wall showed at the start."""
+    clock: float = 0.0
+    """What the clock of this machine shows, beginning anywhere;"""
     now: float = 0.0
+    """and how much of that counts, for whoever waits (`waking.py`)."""
     started_at: float = 0.0
     is_ready: bool = False
     """It has its place in the overlay."""
@@ -40,7 +43,7 @@ class Identity:
 
         It would bar whatever follows under that name.
         """
-        elapsed_s = self.now - self.started_at
+        elapsed_s = self.clock - self.started_at
         return self.wall_clock_ms + round(1000 * (elapsed_s + self.limits.clocks_apart_max_s))
 
     def objection_to(self, welcome: Welcome) -> str | None:

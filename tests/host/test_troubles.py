@@ -211,3 +211,18 @@ def test_a_rebuilt_broker_is_compared_with_what_it_was_in_the_term_that_it_repla
     assert overlay.players("b1") == ["b1"]
     assert overlay.cores.comparison.compared == 2
     assert overlay.troubles() == []
+
+
+def test_whoever_takes_over_waits_for_clients_whatever_its_clock_does() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader = overlay.client("reader", "b1")
+    reader.subscribes("TRUE")
+    overlay.passes(0.5)
+    overlay.crashes("b1")
+    overlay.passes(LINK_DELAY_S)
+    overlay.jumps("b0", 10 * TIMEOUT_S)
+    overlay.passes(TIMEOUT_S)
+
+    assert overlay.players("b1") == ["b0"]
+    assert overlay.troubles() == []

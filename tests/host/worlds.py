@@ -161,6 +161,10 @@ class Lively:
     def goes_on(self, name: str) -> None:
         self.world.unfreeze(NodeId(name))
 
+    def jumps(self, name: str, seconds: float) -> None:
+        """Let the clock of a machine go forward."""
+        self.world.jump(NodeId(name), seconds)
+
     def cuts(self, one: str, other: str | None = None, **directions: bool) -> Cut:
         """Let nothing through between one and another one, or all others."""
         cut = Cut(one=NodeId(one), other=None if other is None else NodeId(other), **directions)
