@@ -2,12 +2,14 @@
 
 A host whose connection has ended, or that is silent, is visited: dialled anew, and asked. A refusal
 proves that this life of it is over, and so does a later life that answers. Nothing else proves
-anything: who is silent may be stopped, or cut off, and so may this host.
+anything: who is silent may be stopped, or cut off, and so may this host. So nobody is doubted who
+has been heard within the heartbeat timeout, whatever has become of its connection.
 
 A doubt is this host's own and can be taken back; what follows from it is decided in `takeover.py`.
 """
 
 import enum
+import math
 from collections.abc import Callable, Collection, Iterator
 
 import attrs
@@ -24,7 +26,7 @@ class Sign(enum.Enum):
     SILENT = "it said nothing for too long"
     REFUSED = "it does not listen any more"
     REPLACED = "a later life of it is there"
-    UNANSWERED = "a visit led nowhere"
+    UNANSWERED = "a visit led nowhere, and nothing was heard for too long"
 
 
 class Standing(enum.Enum):
@@ -71,7 +73,7 @@ class _Known:
     """One life of a host, as it is seen from here."""
 
     standing: Standing = Standing.TRUSTED
-    heard_at: float = 0.0
+    heard_at: float = -math.inf
     visited_at: float = 0.0
 
 
@@ -88,7 +90,7 @@ class Doubts:
 
     def note(self, life: Life, sign: Sign, now: float) -> Standing:
         """Take note of what has happened with somebody."""
-        known = self._known.setdefault(life, _Known(heard_at=now))
+        known = self._known.setdefault(life, _Known())
         before = known.standing
         known.standing = after = TABLE[before][sign]
         if sign is Sign.HEARD:
@@ -123,27 +125,38 @@ class Doubts:
             life for life, known in self._known.items() if known.standing is Standing.PROVEN
         )
 
-    def silent(self) -> list[Life]:
+    def unanswering(self) -> list[Life]:
         """Who does not answer, and has to be asked again."""
-        return [life for life, known in self._known.items() if known.standing is Standing.SILENT]
+        return [life for life, known in self._known.items() if known.standing in _UNANSWERING]
 
     def has_heard(self, life: Life, now: float, *, within_s: float) -> bool:
-        """Whether somebody has been heard of late: first-hand beats hearsay."""
+        """Whether somebody has been heard of late, and its connection is there."""
         known = self._known.get(life)
         is_trusted = known is not None and known.standing is Standing.TRUSTED
         return known is not None and is_trusted and now - known.heard_at <= within_s
 
+    def lives(self, life: Life, now: float) -> bool | None:
+        """What this host can say of somebody; None before it has visited it."""
+        known = self._known.get(life) or _Known()
+        if known.standing in _DOUBTED:
+            return False
+        return True if now - known.heard_at <= self._me.limits.heartbeat_timeout_s else None
+
     def overdue_visits(self, now: float) -> Iterator[Life]:
         """Who has been visited and does not answer."""
         for life, known in list(self._known.items()):
-            is_late = now >= known.visited_at + self._me.limits.visit_timeout_s
-            if known.standing is Standing.VISITED and is_late:
+            if known.standing is Standing.VISITED and now >= self._overdue_at(known):
                 yield life
+
+    def _overdue_at(self, known: _Known) -> float:
+        limits = self._me.limits
+        patience_ends = known.heard_at + limits.heartbeat_timeout_s
+        return max(patience_ends, known.visited_at + limits.visit_timeout_s)
 
     def wake_at(self) -> float | None:
         """When the next visit is overdue."""
-        visits = [k.visited_at for k in self._known.values() if k.standing is Standing.VISITED]
-        return min(visits) + self._me.limits.visit_timeout_s if visits else None
+        visited = (k for k in self._known.values() if k.standing is Standing.VISITED)
+        return min(map(self._overdue_at, visited), default=None)
 
     def forget_but(self, lives: Collection[Life]) -> None:
         """Forget all others: nobody asks for them any more."""
@@ -154,3 +167,4 @@ class Doubts:
 
 
 _DOUBTED = frozenset({Standing.SILENT, Standing.PROVEN})
+_UNANSWERING = frozenset({Standing.VISITED, Standing.SILENT})

@@ -49,7 +49,11 @@ class Failover:
         """Ask a host whether it lives."""
         parts = self._parts
         place = parts.seats.place_of(life.host)
-        if place is not None and place.incarnation == life.incarnation:
+        is_asked = any(
+            connection.purpose == ToVisit(life)
+            for connection in parts.connections.with_state(LinkState.AWAITING_WELCOME)
+        )
+        if place is not None and place.incarnation == life.incarnation and not is_asked:
             parts.dialling.dial(ToVisit(life), place.address, parts.me.now)
 
     def ask(self, life: Life, lives: frozenset[Life]) -> None:
@@ -75,10 +79,7 @@ class Failover:
             case ToBroker():
                 lives = [life for life in self._lives() if self._listens_at(life, address)]
         for life in lives:
-            sign = Sign.REFUSED if is_refused else Sign.UNANSWERED
-            if isinstance(purpose, ToBroker) and not is_refused:
-                sign = Sign.LOST
-            parts.doubts.note(life, sign, me.now)
+            parts.doubts.note(life, Sign.REFUSED if is_refused else Sign.LOST, me.now)
 
     def _lives(self) -> list[Life]:
         seats = self._parts.seats

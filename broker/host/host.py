@@ -4,7 +4,7 @@ An input and a time in, effects out; no socket, no clock, no randomness. What a 
 `broker/machine`; here is what is around it: connections, greetings, time, who has failed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from broker.effects import CloseLink, Effect, Level, RememberSeats, Stop
@@ -34,6 +34,7 @@ from broker.host.relocating import Relocations
 from broker.host.seats import Seats, next_incarnation
 from broker.host.status import Situation, Statistics, count, describe, describe_held
 from broker.host.takeover import Takeovers
+from broker.host.testimony import Testimony
 from broker.host.waking import WakingTime
 from broker.inputs import (
     Input,
@@ -71,7 +72,6 @@ from broker.vocabulary import (
     EndOfStep,
     Hello,
     HostPlace,
-    Life,
     Probe,
     ProbeReply,
     Progress,
@@ -164,6 +164,7 @@ class Host:
             clients,
             Losses(self.outbox, most=limits.status_skipped_max),
             Announcements(self.me, connections, seats, playing.brokers),
+            Testimony(self.me, connections, seats, doubts),
         )
         self.greetings = Greetings(self.parts)
         self.failover = Failover(
@@ -239,6 +240,7 @@ class Host:
         self._let_go()
         self.relocations.advance()
         self.failover.review()
+        self.parts.testimony.advance()
         self._step_down_if_needed()
         self.joining.advance()
         parts.playing.settle(me.now)
@@ -433,7 +435,7 @@ class Host:
             case AttachRequest():
                 self.failover.on_attach_request(connection, message)
             case Probe(lives=lives):
-                self._on_probe(connection, lives)
+                parts.testimony.ask(connection, lives)
             case ProbeReply(life=life, heard=heard):
                 parts.takeovers.on_answer(life.host, heard)
                 self.failover.look_again_at(self.me.now)
@@ -478,22 +480,6 @@ class Host:
                 self.failover.on_testimony(term, attachment)
             else:
                 self.failover.on_attachment(connection, term, attachment)
-
-    def _on_probe(self, connection: Connection, lives: Iterable[Life]) -> None:
-        """Somebody asks of whom this host has heard; it may see for itself now."""
-        now, doubts = self.me.now, self.parts.doubts
-        lives = list(lives)
-        heard = tuple(life for life in lives if self._has_heard(life, now))
-        reply = ProbeReply(life=self.me.life, heard=heard)
-        self.parts.connections.send(connection, reply)
-        for life in lives:
-            if life not in heard and life == self.parts.seats.life_of(life.host):
-                doubts.note(life, Sign.LOST, now)
-
-    def _has_heard(self, life: Life, now: float) -> bool:
-        return life == self.me.life or self.parts.doubts.has_heard(
-            life, now, within_s=self.me.limits.heartbeat_timeout_s
-        )
 
     def _on_goodbye(self, connection: Connection, goodbye: Goodbye) -> None:
         """The peer ends the connection, or is about to."""
@@ -545,7 +531,8 @@ class Host:
     def _answer_host(self, connection: Connection) -> None:
         """A host has come to hear who plays what: not much is heard where nobody plays anything."""
         self._tell_seats(connection)
-        if not (self.me.is_ready or isinstance(connection.purpose, ToJoin | ToVisit)):
+        is_visit = isinstance(connection.purpose, ToJoin | ToVisit)
+        if not (self.me.is_ready or is_visit or self.parts.testimony.is_asked(connection)):
             reason = f"{self.me.name} looks for a place itself"
             self.parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason)
 
@@ -596,7 +583,7 @@ class Host:
             if c.hello is not None
         ]
         self.parts.connections.send_to_all(alive, Heartbeat())
-        for life in self.parts.doubts.silent():
+        for life in self.parts.doubts.unanswering():
             self.failover.visit(life)
         busy = [node for takeover in self.parts.takeovers for node in takeover.region]
         self.parts.library.forget_far(keep=busy)

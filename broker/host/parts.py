@@ -12,6 +12,7 @@ from broker.host.library import Library
 from broker.host.playing import Playing
 from broker.host.seats import Seats
 from broker.host.takeover import Takeovers
+from broker.host.testimony import Testimony
 from broker.losses import Losses
 from broker.outbox import Outbox
 from routing.ids import NodeId
@@ -33,6 +34,7 @@ class Parts:
     clients: Clients
     losses: Losses
     announcements: Announcements
+    testimony: Testimony
     sealed: dict[tuple[NodeId, NodeId], int] = attrs.field(factory=dict)
     """By a broker here and its neighbour: the last term in which it does not listen to that."""
     terms: dict[tuple[NodeId, NodeId], int] = attrs.field(factory=dict)

@@ -226,3 +226,27 @@ def test_whoever_takes_over_waits_for_clients_whatever_its_clock_does() -> None:
 
     assert overlay.players("b1") == ["b0"]
     assert overlay.troubles() == []
+
+
+def test_nobody_is_given_up_who_was_paused_for_less_than_the_timeout() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    overlay.world.pause(NodeId("b1"), 0.9 * TIMEOUT_S)
+    overlay.passes(LINK_DELAY_S)
+    overlay.world.break_link(NodeId("b0"), NodeId("b1"))
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.world.former == []
+    assert overlay.troubles() == []
+
+
+def test_who_is_asked_visits_the_accused_before_it_says_that_it_has_heard_nothing() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    cut = overlay.cuts("b0", "b1")
+    overlay.passes(5 * TIMEOUT_S)
+    overlay.heals(cut)
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.world.former == []
+    assert overlay.troubles() == []
