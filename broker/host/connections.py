@@ -87,7 +87,7 @@ class Connection:
 class Connections:
     """All of them."""
 
-    def __init__(self, outbox: Outbox, on_end: Callable[[LinkId], None]) -> None:
+    def __init__(self, outbox: Outbox, on_end: Callable[[Connection], None]) -> None:
         """Begin with none; `on_end` hears of each that ends."""
         self._on_end = on_end
         self._outbox = outbox
@@ -142,7 +142,7 @@ class Connections:
         """It has ended."""
         connection = self._by_link.pop(link, None)
         if connection is not None:
-            self._on_end(link)
+            self._on_end(connection)
             key = (connection.node, connection.peer)
             if self._lines.get(key) is connection:
                 del self._lines[key]

@@ -448,7 +448,7 @@ class Failover:
         if isinstance(known, Below) and known.is_detached:
             # It was away by the log: its broker was taken up without what it says.
             reattach(machine, known, attachment)
-            self._greetings.let_back(connection, attachment.taken, machine, known)
+            self._greetings.returns.begin(connection, attachment.taken, machine, known)
             return
         self._greetings.join_line(connection, attachment.taken, known, attachment.era)
 

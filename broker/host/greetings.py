@@ -14,6 +14,7 @@ from broker.host.doubts import Sign
 from broker.host.doubts import Standing as DoubtStanding
 from broker.host.link_states import LinkState
 from broker.host.parts import Parts
+from broker.host.returning import Returns
 from broker.machine.machine import Machine
 from broker.machine.neighbours import Below, Neighbour
 from broker.messages import GoodbyeCode, NodeKind
@@ -40,6 +41,7 @@ class Greetings:
         self._parts = parts
         self._waiting: list[Connection] = []
         """Who wants a broker that is not played here, and may be."""
+        self.returns = Returns(parts, join_line=self.join_line, greet_again=self.greet_again)
 
     # --- who comes ----------------------------------------------------------------------------
 
@@ -211,29 +213,13 @@ class Greetings:
                 parts.connections.send(connection, AttachRequest(broker=machine.node))
                 return
             if known.is_away:
-                self.let_back(connection, hello.taken, machine, known)
+                self.returns.begin(connection, hello.taken, machine, known)
+                return
+            if self.returns.replace(connection, hello.taken, machine, known):
                 return
         elif hello.kind is NodeKind.BROKER:
             self.note_term(machine, known, hello.term)
         self.join_line(connection, hello.taken, known, hello.era)
-
-    def let_back(self, connection: Connection, taken: int, machine: Machine, client: Below) -> None:
-        """A client that was away is back, once all around know that it is to be waited for."""
-        parts = self._parts
-        parts.playing.come_back(machine, client)
-        parts.announcements.begin(
-            [machine.node], lambda: self._go_on_with(connection, taken, machine, client)
-        )
-
-    def _go_on_with(
-        self, connection: Connection, taken: int, machine: Machine, client: Below
-    ) -> None:
-        is_played = self._parts.playing.machine(machine.node) is machine
-        if is_played and machine.neighbours.below.get(client.node) is client:
-            if self._parts.connections.is_open(connection):
-                self.join_line(connection, taken, client)
-        else:  # it was given up meanwhile, or the client was: that is another greeting
-            self._waiting.append(connection)
 
     def join_line(self, connection: Connection, taken: int, known: Neighbour, era: int = 0) -> None:
         """Welcome a neighbour, and send it whatever it has not taken.

@@ -124,7 +124,7 @@ class Host:
         self.me = Identity(name, incarnation, address, limits, settings, wall_clock_ms)
         self.outbox = Outbox()
         self._fences = fences
-        connections = Connections(self.outbox, lambda link: self.parts.library.close(link))
+        connections = Connections(self.outbox, self._on_gone)
         dialling = Dialling(self.outbox, self.me)
         seats = Seats(limits)
         playing = Playing(
@@ -305,8 +305,13 @@ class Host:
             self.outbox.log(Level.WARNING, "link lost", peer=peer, reason=reason)
             self._on_ended(connection)
 
+    def _on_gone(self, connection: Connection) -> None:
+        """A connection is gone, whoever has ended it, and why ever."""
+        self.parts.library.close(connection.link)
+        self.greetings.returns.on_lost(connection)
+
     def _on_ended(self, connection: Connection) -> None:
-        """A connection is gone, whoever has ended it."""
+        """A connection has not ended by the wish of this host."""
         self.failover.on_line_lost(connection)
         purpose = connection.purpose
         if purpose is not None and connection.state in (
@@ -574,6 +579,8 @@ class Host:
                 if now - connection.opened_at > limits.greeting_timeout_s:
                     reason = f"no greeting within {limits.greeting_timeout_s:g} s"
                     self.parts.connections.close(connection, GoodbyeCode.TIMEOUT, reason)
+            elif self.greetings.returns.are_awaited_on(connection):
+                pass  # it has nothing to say
             elif silent > limits.heartbeat_timeout_s:
                 self._on_silence(connection, f"silent for {silent:.1f} s")
         alive = [c for c in self.parts.connections if c.state is not LinkState.AWAITING_HELLO]

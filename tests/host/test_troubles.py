@@ -1,5 +1,7 @@
 """Hosts that freeze, are cut off, or read much at once: what others go on to promise."""
 
+import pytest
+
 from routing.ids import NodeId
 from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Lively
 
@@ -249,4 +251,30 @@ def test_who_is_asked_visits_the_accused_before_it_says_that_it_has_heard_nothin
     overlay.passes(2 * TIMEOUT_S)
 
     assert overlay.world.former == []
+    assert overlay.troubles() == []
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_client_that_is_back_while_somebody_is_silent_is_welcomed_when_all_know(
+    times: int,
+) -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b2")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.freezes("b0")
+    for _ in range(times):
+        overlay.passes(LINK_DELAY_S)
+        overlay.world.break_link(NodeId("reader"), NodeId("b1"))
+        overlay.passes(INTERVAL_S)
+    writer.publishes(x=1)
+    assert reader.node.client is not None
+    assert not reader.node.client.is_connected
+    overlay.passes(3 * TIMEOUT_S)
+    overlay.goes_on("b0")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
