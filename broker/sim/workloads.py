@@ -293,7 +293,7 @@ class RandomRun:
         self._failed_until: list[float] = []
         """Until when clients that were killed count as failures, one each."""
         self.faults = Faults(
-            world, workload.troubles, may_fail=self.may_fail, kill=self._kill_broker
+            world, workload.troubles, may_fail=self._may_lose_a_host, kill=self._kill_broker
         )
         duration = self.duration_s = workload.duration_s
         if workload.troubles.are_timed:
@@ -428,10 +428,14 @@ class RandomRun:
 
     def _next_victim(self) -> NodeId | None:
         """A broker that may fail now, unless that would be one too many at a time."""
-        if not self.may_fail():
-            return None
-        alive = [node for node in self.brokers_alive() if node.is_ready and node.frozen is None]
-        return self.random.choice(alive).address if len(alive) > self.delta + 1 else None
+        return self.random.choice(self._at_work()).address if self._may_lose_a_host() else None
+
+    def _may_lose_a_host(self) -> bool:
+        """Whether a host may fail now, and enough others are there to go on without it."""
+        return self.may_fail() and len(self._at_work()) > self.delta + 1
+
+    def _at_work(self) -> list[Node]:
+        return [node for node in self.brokers_alive() if node.is_ready and node.frozen is None]
 
     def may_fail(self, *, at_least: int = 0) -> bool:
         """Whether one more may fail now; with `at_least`, of so many also where δ is less."""
