@@ -311,6 +311,8 @@ class SessionKeeper:
                 self._whereabouts.told_elsewhere()
             case GoodbyeCode.DECLINED:
                 self._whereabouts.sent_away()
+            case GoodbyeCode.TIMEOUT:  # it does not hear this client: nothing gets there
+                self._whereabouts.silent()
         self.hang_up(reason, now)
 
     # --- joining and leaving ------------------------------------------------------------------

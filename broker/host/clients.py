@@ -72,6 +72,10 @@ class Clients:
         self._absent_since.pop((broker, client), None)
         self._unnoted.pop((broker, client), None)
 
+    def bear_with_all(self, now: float) -> None:
+        """It may be this host that is cut off: whoever is away, it is not for that long."""
+        self._absent_since = dict.fromkeys(self._absent_since, now)
+
     def forget(self, broker: NodeId, client: NodeId) -> None:
         """It is no client any more."""
         self.note_there(broker, client)

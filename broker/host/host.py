@@ -592,6 +592,8 @@ class Host:
         self.parts.connections.send_to_all(alive, Heartbeat())
         for life in self.parts.doubts.unanswering():
             self.failover.visit(life)
+            if not self.parts.seats.has_failed(life):
+                self.parts.clients.bear_with_all(now)
         busy = [node for takeover in self.parts.takeovers for node in takeover.region]
         self.parts.library.forget_far(keep=busy)
         self._isolate_clients()

@@ -700,3 +700,15 @@ def test_a_broker_of_a_term_that_is_over_is_not_listened_to(world: World) -> Non
 
     assert reader.core.state is ClientState.RECONNECTING
     assert host.term == 1
+
+
+def test_a_broker_that_does_not_hear_a_client_is_silent_for_it(world: World) -> None:
+    _, reader = ticker_and_reader(world)
+    world.host("two")
+    says(reader, world.seating())
+    reader.dialled.clear()
+    world.hosts["one"].is_deaf = True
+    says(reader, Goodbye(code=GoodbyeCode.TIMEOUT, reason="silent for 3.0 s"))
+    world.passes(5.0)
+
+    assert reader.dialled[:2] == ["one", "two"]

@@ -278,3 +278,21 @@ def test_a_client_that_is_back_while_somebody_is_silent_is_welcomed_when_all_kno
 
     assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
+
+
+def test_a_host_that_hears_nobody_gives_none_of_its_clients_up() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b2")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    cut = overlay.cuts("b1", outgoing=False)
+    overlay.passes(3 * TIMEOUT_S)
+    overlay.heals(cut)
+    writer.publishes(x=1)
+    overlay.passes(3 * TIMEOUT_S)
+
+    assert "neighbour dropped" not in "\n".join(overlay.world.trace)
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
