@@ -6,8 +6,6 @@ knows, and then all is looked at again.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-import attrs
-
 from broker.effects import Level
 from broker.host.attaching import attachment_messages
 from broker.host.clients import digest_of
@@ -163,7 +161,6 @@ class Failover:
             self._hang_up_on_the_doubted()
             self._bury_who_plays_nothing()
             parts.takeovers.review(now)
-            self._forbid_what_was_sealed()
             for region in parts.takeovers.regions():
                 takeover = parts.takeovers.of(next(iter(region)))
                 assert takeover is not None
@@ -257,25 +254,28 @@ class Failover:
 
     # --- taking up ----------------------------------------------------------------------------
 
-    def _forbid_what_was_sealed(self) -> None:
-        """Somebody has attached for good, and the broker seems to live: it has to give up."""
-        for seat in self._parts.takeovers.attached_in_vain():
-            self._take_away(seat)
-
-    def _take_away(self, seat: Seat) -> None:
-        """Whoever plays a broker has to give it up, as not everybody listens to this term of it."""
-        if not seat.is_vacant:
-            vacant = attrs.evolve(seat, is_vacant=True, taker=self._parts.me.name)
-            self.learn(Seating(seats=(vacant,)))
-
     def _go_on(self, takeover: Takeover, now: float) -> None:
         """Do what can be done for a region: see for those who are missing, or take it up."""
         parts = self._parts
+        if not parts.takeovers.has_evidence(takeover, now):
+            return
+        if not all(parts.takeovers.is_certain(broker) for broker in takeover.region):
+            self._bury(takeover.region)  # with which all is looked at again
+            return
         if now - takeover.asked_at >= parts.me.limits.visit_timeout_s:
             takeover.asked_at = now
             self._ask_missing(takeover)
-        if parts.takeovers.ready(takeover, now):
+        if parts.takeovers.is_complete(takeover, now):
             self._work_on(takeover)
+
+    def _bury(self, region: frozenset[NodeId]) -> None:
+        """It is certain that the hosts of a region have failed: everybody is to know."""
+        parts = self._parts
+        lives = parts.takeovers.failed_of(region)
+        proven = [life for life in lives if life in parts.doubts.proven()]
+        self.learn(Seating(failed=tuple(lives), proven=tuple(proven)))
+        hosts = sorted({life.host for life in lives})
+        parts.outbox.log(Level.WARNING, "buried", brokers=sorted(region), hosts=hosts)
 
     def _ask_missing(self, takeover: Takeover) -> None:
         """Who has not attached may not have noticed; or has failed, and the region is larger."""
@@ -339,14 +339,11 @@ class Failover:
         """Play the brokers of a region from now on, as they were."""
         parts = self._parts
         me = parts.me
-        lost = parts.takeovers.failed_of(region)
         seats = parts.takeovers.new_seats(region, me.life)
         meant_for = {broker: parts.seats.taker_of(broker) for broker in sorted(region)}
         self._suspect_missing(region)
         late = parts.takeovers.end(region, attachments)
-        proven = [life for life in lost if life in parts.doubts.proven()]
-        news = Seating(seats=tuple(seats), failed=tuple(lost), proven=tuple(proven))
-        parts.seats.learn(news)
+        parts.seats.learn(Seating(seats=tuple(seats)))
         for seat in seats:
             machine = machines[seat.broker]
             observer = None if is_empty else parts.playing.observer
@@ -368,11 +365,9 @@ class Failover:
     def _suspect_missing(self, region: frozenset[NodeId]) -> None:
         """Clients that were waited for in vain have failed, together with their brokers."""
         parts = self._parts
-        takeover = parts.takeovers.of(next(iter(region)))
-        assert takeover is not None
-        millis = round(1000 * (parts.me.now - takeover.since), 3)
         for (node, broker), kind in parts.takeovers.missing(region):
             if kind is NodeKind.CLIENT:
+                millis = round(1000 * parts.takeovers.waited_for(broker, parts.me.now), 3)
                 parts.outbox.record("suspected", about=node, members=[broker], millis=millis)
 
     def _report(self, machine: Machine, term: int, attachments: Iterable[Attachment]) -> None:
@@ -552,10 +547,6 @@ class Failover:
         if parts.me.settings.delta and parts.seats.is_lost(broker, doubted):
             region = parts.seats.region_of(broker, doubted)
             host = parts.seats.coordinator(region, doubted)
-        elif parts.sealed.get((node, broker), 0) >= seat.term:
-            # It has attached somewhere, where nothing came of it.
-            self._take_away(seat)
-            return
         elif isinstance(neighbour, Above):
             host = seat.host
         else:

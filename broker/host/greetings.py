@@ -142,9 +142,12 @@ class Greetings:
             self._send_elsewhere(connection, f"no broker {broker} is known here")
         elif hello.known_term and not self._knows_session(hello, broker):
             self._refuse_session(connection, hello)
-        elif parts.takeovers.of(broker) is not None:
+        elif parts.takeovers.is_certain(broker):
             connection.state = LinkState.ATTACHED
+            parts.connections.send(connection, self._news_for(connection))
             parts.connections.send(connection, AttachRequest(broker=broker))
+        elif parts.takeovers.of(broker) is not None:
+            self._waiting.append(connection)  # it may live
         elif seat.term > hello.known_term:
             self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
         elif parts.seats.is_lost(broker, doubted := parts.doubts.doubted()):
@@ -292,13 +295,18 @@ class Greetings:
         connection.hello = None
         parts.clients.note_there(machine.node, hello.node)
         # Where to look if this connection ends has to be known as early as possible.
-        reach = parts.me.settings.delta + 1
-        seats = parts.seats
-        news = seats.around(machine.node, reach) if is_client else seats.everything()
-        connection.seats_told, connection.seats_around = seats.version, news
+        news = self._news_for(connection)
+        connection.seats_told, connection.seats_around = parts.seats.version, news
         parts.connections.send(connection, news)
         self._welcome(connection, machine.node, term, taken=taken, secret=secret)
         parts.playing.resume(connection, 0)
+
+    def _news_for(self, connection: Connection) -> Seating:
+        """What whoever comes has to know of who plays what."""
+        seats = self._parts.seats
+        if connection.kind is NodeKind.CLIENT:
+            return seats.around(connection.node, self._parts.me.settings.delta + 1)
+        return seats.everything()
 
     def _supersede(self, connection: Connection, hello: Hello, machine: Machine) -> None:
         """Who was about to join, and begins once more, has lost the connection before it knew."""

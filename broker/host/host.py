@@ -594,8 +594,8 @@ class Host:
             self.failover.visit(life)
             if not self.parts.seats.has_failed(life):
                 self.parts.clients.bear_with_all(now)
-        busy = [node for takeover in self.parts.takeovers for node in takeover.region]
-        self.parts.library.forget_far(keep=busy)
+        if not len(self.parts.takeovers):
+            self.parts.library.forget_far()
         self._isolate_clients()
         self.failover.look_again_at(now)
 

@@ -8,7 +8,7 @@ What was told on a connection is not told again there, so nobody may forget it w
 lasts. Then a log is forgotten whose broker is too far away.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import attrs
@@ -129,12 +129,13 @@ class Library:
         for tellers in self._tellers.values():
             tellers.discard(link)
 
-    def forget_far(self, keep: Collection[NodeId] = ()) -> None:
+    def forget_far(self) -> None:
         """Forget logs of brokers that are more than δ hops away, as far as that may be.
 
-        Those that are to be kept belong to regions that are being taken up.
+        Not while this host is taking something up: of what is around that it may have been told
+        only because of that, and the region may grow.
         """
-        for broker in [b for b in self._logs if b not in keep and not self._tellers.get(b)]:
+        for broker in [b for b in self._logs if not self._tellers.get(b)]:
             if not self._is_within(broker, self.delta):
                 for pieces in (self._logs, self._news, self._tellers, self._told):
                     pieces.pop(broker, None)

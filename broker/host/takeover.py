@@ -1,23 +1,23 @@
 """Brokers that have failed are taken up: who does it, on what evidence, and with what.
 
 Failed brokers that hang together are a *region*, and the nodes next to it its *boundary*. Whoever
-takes a region up (`Seats.coordinator`) needs two things before it does:
+takes a region up (`Seats.coordinator`) needs two things, one after the other:
 
 *Evidence*, for every host of the region: proof that it is dead, or that it has given its seat up;
 or its silence, which counts only if this host hears from a majority of all hosts that are not
-proven dead, none of which has heard from it either.
+proven dead, none of which has heard from it either. Until then nothing has happened that could not
+be taken back. With that it is certain: everybody is told that these hosts have failed.
 
 *Attachments*, of every node of the boundary: what it had of its link to the region when it stopped
 listening. Who has attached never listens to that term of that broker again. A client that does not
-come within the time for which it may be away (`Limits.resume_timeout_s`) has failed, too. And of
-every host that has given up a broker of the region and lives: it knows all that this had done. So
-that a broker is given up is no failure, whoever fails at the same time, or gives up its own.
-
-Until both are complete nothing has happened that could not be taken back.
+come within the time for which it may be away (`Limits.resume_timeout_s`) has failed, too; that time
+begins when the failure of its broker is certain. And of every host that has given up a broker of
+the region and lives: it knows all that this had done. So that a broker is given up is no failure,
+whoever fails at the same time, or gives up its own.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
@@ -70,7 +70,6 @@ class Takeover:
     """One region that this host is to take up."""
 
     region: frozenset[NodeId]
-    since: float
     vote: Vote | None = None
     asked_at: float = -math.inf
     """When those were asked who have not attached."""
@@ -105,6 +104,8 @@ class Takeovers:
         self._ask = ask
         self._under_way: dict[frozenset[NodeId], Takeover] = {}
         self._attached: dict[Border, Attached] = {}
+        self._certain_since: dict[NodeId, float] = {}
+        """Since when it has been certain that brokers that are to be taken up here have failed."""
 
     def __iter__(self) -> Iterator[Takeover]:
         """All of them."""
@@ -133,17 +134,9 @@ class Takeovers:
             if self._seats.coordinator(region, doubted) == self._me.name
         ]
         before = self._under_way
-        self._under_way = {
-            region: before.get(region) or Takeover(region, self._since(region, before, now))
-            for region in due
-        }
-
-    @staticmethod
-    def _since(
-        region: frozenset[NodeId], before: Mapping[frozenset[NodeId], Takeover], now: float
-    ) -> float:
-        """A region that has grown has been waited for since its first part was."""
-        return min((t.since for known, t in before.items() if known & region), default=now)
+        self._under_way = {region: before.get(region) or Takeover(region) for region in due}
+        certain = [b for region in due for b in region if self._seats.is_lost(b)]
+        self._certain_since = {b: self._certain_since.get(b, now) for b in certain}
 
     # --- attachments ---------------------------------------------------------------------------
 
@@ -222,15 +215,22 @@ class Takeovers:
 
     # --- whether -------------------------------------------------------------------------------
 
-    def ready(self, takeover: Takeover, now: float) -> bool:
-        """Whether everybody has attached who will, and the evidence is complete."""
-        waited = now - takeover.since
-        for (node, _), kind in self.missing(takeover.region):
+    def is_certain(self, broker: NodeId) -> bool:
+        """Whether a broker is to be taken up here for which others may attach."""
+        return broker in self._certain_since
+
+    def waited_for(self, broker: NodeId, now: float) -> float:
+        """For how long whoever stands next to a broker could know that it has to attach."""
+        return now - self._certain_since.get(broker, now)
+
+    def is_complete(self, takeover: Takeover, now: float) -> bool:
+        """Whether everybody has attached who will."""
+        for (node, broker), kind in self.missing(takeover.region):
             # Of a broker that was about to join nobody knows where it is.
             is_known = kind is NodeKind.BROKER and self._seats.seat_of(node) is not None
-            if is_known or waited < self._me.limits.resume_timeout_s:
+            if is_known or self.waited_for(broker, now) < self._me.limits.resume_timeout_s:
                 return False
-        return self._has_evidence(takeover, now)
+        return True
 
     def _silent(self, region: Iterable[NodeId]) -> frozenset[Life]:
         """Whose silence is the only evidence against them."""
@@ -243,7 +243,8 @@ class Takeovers:
             and self._doubts.standing_of(seat.life) is not Standing.PROVEN
         )
 
-    def _has_evidence(self, takeover: Takeover, now: float) -> bool:
+    def has_evidence(self, takeover: Takeover, now: float) -> bool:
+        """Whether it may be said of all hosts of a region that they have failed."""
         silent = self._silent(takeover.region)
         if not silent:
             return True
@@ -284,16 +285,6 @@ class Takeovers:
             if vote is not None and host in vote.asked:
                 vote.answered[host] = frozenset(heard)
 
-    def vouched(self) -> frozenset[Life]:
-        """Whose silence others do not confirm."""
-        return frozenset(
-            life
-            for takeover in self._under_way.values()
-            if takeover.vote is not None
-            for heard in takeover.vote.answered.values()
-            for life in heard & takeover.vote.lives
-        )
-
     def lives_of(self, region: Iterable[NodeId]) -> frozenset[Life]:
         """Who played it."""
         return self._seats.failed_hosts_of(frozenset(region))
@@ -302,19 +293,6 @@ class Takeovers:
         """Who played it and has failed, and has not only given it up."""
         seats = [seat for seat in map(self._seats.seat_of, region) if seat is not None]
         return sorted({seat.life for seat in seats if not seat.is_vacant}, key=str)
-
-    def attached_in_vain(self) -> list[Seat]:
-        """The seats of brokers for which somebody has attached, and which seem to live."""
-        found = []
-        for (node, broker), attached in self._attached.items():
-            seat = self._seats.seat_of(broker)
-            if seat is None or seat.term != attached.term or self.of(broker) is not None:
-                continue
-            if node == broker:
-                continue
-            if not self._seats.is_lost(broker, self._doubts.doubted()):
-                found.append(seat)
-        return found
 
     def questions_for(self, host: NodeId) -> frozenset[Life]:
         """Of whom a host is to be asked whether it has heard of them."""

@@ -296,3 +296,43 @@ def test_a_host_that_hears_nobody_gives_none_of_its_clients_up() -> None:
     assert "neighbour dropped" not in "\n".join(overlay.world.trace)
     assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
+
+
+def test_what_was_told_of_logs_is_kept_while_the_region_may_grow() -> None:
+    overlay = Lively(delta=2)
+    overlay.brokers("b0", b1="b0", b2="b1", b3="b0")
+    reader, writer = overlay.client("reader", "b2"), overlay.client("writer", "b0")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.freezes("b2")
+    overlay.relocates("b1", host="b3")
+    overlay.passes(INTERVAL_S)
+    writer.publishes(x=1)
+    overlay.passes(4 * TIMEOUT_S)
+    overlay.goes_on("b2")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
+
+
+def test_clients_are_waited_for_from_when_it_is_certain_that_their_broker_has_failed() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b2")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    cut = overlay.cuts("b0", "b1")
+    overlay.passes(3 * TIMEOUT_S)  # b0 takes it for failed, and b2 vouches for it
+    overlay.world.pause(NodeId("reader"), 0.5 * TIMEOUT_S)
+    overlay.crashes("b1")
+    overlay.passes(INTERVAL_S)
+    overlay.heals(cut)
+    writer.publishes(x=1)
+    overlay.passes(3 * TIMEOUT_S)
+
+    assert overlay.players("b1") == ["b0"]
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
