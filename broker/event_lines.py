@@ -5,11 +5,12 @@ something is the history.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from broker.codec import decode_content
 from broker.effects import Effect, SendMessage
+from broker.inputs import LinkId
 from broker.messages import Publish
 from routing.values import Content
 
@@ -35,10 +36,14 @@ def event_line(kind: str, who: str, publisher: str, content: Content, seq: int) 
     return f"{kind} {who}, {publisher}, {shown}, {seq}\n"
 
 
-def forward_lines(broker: str, effects: Iterable[Effect]) -> Iterator[str]:
-    """Yield a line for every publication that a broker sends on with these effects."""
+def forward_lines(broker_at: Callable[[LinkId], str], effects: Iterable[Effect]) -> Iterator[str]:
+    """Yield a line for every publication that is sent on with these effects.
+
+    What goes from one broker to another one that the same host plays is sent nowhere.
+    """
     for effect in effects:
         if type(effect) is SendMessage and type(effect.message) is Publish:
             message = effect.message
             content = decode_content(message.content)
+            broker = broker_at(effect.links[0])
             yield event_line("BroEvent", broker, message.publisher, content, message.seq)

@@ -29,6 +29,10 @@ MOVES_MAX: Final = 1 << 31
 """How often a client may say that it has changed its broker: far more often than anybody can, and
 it can be moved once more by those who do not take its word."""
 
+ERAS_MAX: Final = 1 << 31
+"""How often a neighbour may say that the streams of a link have begun anew: far more often than
+they can have, and they can once more."""
+
 INCARNATION_MAX: Final = (1 << 53) - 1
 """What every reader of JSON reads exactly; as milliseconds since 1970, the year 287396."""
 STATE_BYTES_MAX: Final = 64 << 20

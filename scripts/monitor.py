@@ -8,16 +8,8 @@ import trio
 
 from broker.codec import FrameDecoder, encode
 from broker.errors import RemoteProtocolError
-from broker.messages import (
-    PROTOCOL_VERSION,
-    Goodbye,
-    Hello,
-    Message,
-    NodeKind,
-    StatusReply,
-    StatusRequest,
-    Welcome,
-)
+from broker.messages import Goodbye, Message, NodeKind, StatusReply, StatusRequest
+from broker.vocabulary import PROTOCOL_VERSION, Hello, Welcome
 from routing.ids import NodeId
 from scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable
 
@@ -52,9 +44,11 @@ def _split(address: str) -> tuple[str, int]:
 
 
 async def _converse(stream: trio.SocketStream) -> StatusReport:
+    name = NodeId("plait-status")
     hello = Hello(
         version=PROTOCOL_VERSION,
-        node=NodeId("plait-status"),
+        node=name,
+        host=name,
         kind=NodeKind.MONITOR,
         incarnation=1,
     )

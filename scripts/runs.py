@@ -179,7 +179,7 @@ def run_simulated(plan: RunPlan) -> Report:
 
         def show_forwards(node: Node, effects: list[Effect]) -> None:
             if isinstance(node.core, BrokerCore):
-                for line in forward_lines(node.name, effects):
+                for line in forward_lines(lambda _: node.name, effects):
                     events.write(line)
 
         if configuration.logging_level is LoggingLevel.FULL:

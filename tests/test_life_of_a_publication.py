@@ -4,21 +4,11 @@ import re
 from pathlib import Path
 
 from broker.codec import FrameDecoder, encode, encode_content
-from broker.core import BrokerCore
 from broker.effects import SendMessage
+from broker.host.host import Host
 from broker.inputs import LinkId, LinkOpened, MessagesReceived
-from broker.messages import (
-    PROTOCOL_VERSION,
-    Advertise,
-    Hello,
-    Join,
-    Message,
-    NodeKind,
-    Progress,
-    Publish,
-    Subscribe,
-)
-from faulttol.neighbourhood import TopologyLink
+from broker.messages import Advertise, Message, NodeKind, Publish, Subscribe
+from broker.vocabulary import PROTOCOL_VERSION, EndOfStep, Hello, Join, Progress
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 BROKER = NodeId("b1")
@@ -26,21 +16,22 @@ TICKER_LINK, READER_LINK = LinkId(1), LinkId(2)
 
 
 def greeting(client: NodeId) -> list[Message]:
-    link = TopologyLink(child=client, parent=BROKER, kind="client", incarnation=1, address="")
     return [
         Hello(
             version=PROTOCOL_VERSION,
             node=client,
             kind=NodeKind.CLIENT,
             incarnation=1,
+            host=client,
         ),
-        Join(operation=OperationId(f"{client}#1.1"), link=link, distance=0),
+        Join(operation=OperationId(f"{client}#1.1")),
+        EndOfStep(step=1),
     ]
 
 
-def broker_with_a_ticker_and_a_reader() -> BrokerCore:
-    core = BrokerCore(BROKER, 1)
-    core.start(0.0)
+def host_with_a_ticker_and_a_reader() -> Host:
+    host = Host(BROKER, 1)
+    host.start(0.0)
     ticker, reader = NodeId("ticker"), NodeId("reader")
     advertise = Advertise(
         operation=OperationId("ticker#1.2"),
@@ -57,17 +48,20 @@ def broker_with_a_ticker_and_a_reader() -> BrokerCore:
         ordered=True,
         path=(reader,),
     )
-    for link, messages in (
-        (TICKER_LINK, [*greeting(ticker), advertise]),
-        (READER_LINK, [*greeting(reader), subscribe]),
+    for link, client, request in (
+        (TICKER_LINK, ticker, advertise),
+        (READER_LINK, reader, subscribe),
     ):
-        core.step(0.0, LinkOpened(link))
-        core.step(0.0, MessagesReceived(link, messages))
-    return core
+        host.step(0.0, LinkOpened(link))
+        host.step(0.0, MessagesReceived(link, greeting(client)))
+        host.step(0.0, MessagesReceived(link, [request, EndOfStep(step=2)]))
+    return host
 
 
 def test_the_life_of_a_publication() -> None:
-    core = broker_with_a_ticker_and_a_reader()
+    host = host_with_a_ticker_and_a_reader()
+    machine = host.parts.playing.machine(BROKER)
+    assert machine is not None
 
     # 1. Bytes arrive.
     content = encode_content({"symbol": "IBM", "price": 101.5})
@@ -80,26 +74,37 @@ def test_the_life_of_a_publication() -> None:
     assert isinstance(publication, Publish)
     assert publication.frame == arriving
 
-    # 3. The core is told.
-    effects = core.step(1.0, MessagesReceived(TICKER_LINK, messages))
+    # 3. The host is told, and keeps it: that is a part of a batch.
+    effects = host.step(0.001, MessagesReceived(TICKER_LINK, messages))
+    assert not [effect for effect in effects if isinstance(effect, SendMessage)]
 
-    # 4. to 6. It is new, one reader wants it, and there is no parent to climb to.
-    counters = core.publications.counters
+    # 4. When the end of the batch has come, the broker takes it whole, in one step.
+    before = machine.steps.number
+    effects = host.step(0.001, MessagesReceived(TICKER_LINK, [EndOfStep(step=3)]))
+    assert machine.steps.number == before + 1
+    assert machine.steps.log.entries[-1].source == "ticker"
+
+    # 5. and 6. One reader wants it, and there is no parent to climb to.
+    counters = machine.publications.counters
     assert counters.received == counters.matched == 1
-    assert counters.duplicate == 0
 
-    # 7. and 8. It is settled, and sent once for all receivers.
-    sent = [e for e in effects if isinstance(e, SendMessage) and e.message is publication]
-    assert [effect.links for effect in sent] == [(READER_LINK,)]
+    # 7. and 8. It is settled, and sent once for all receivers, as a batch of this step.
+    sent = [effect for effect in effects if isinstance(effect, SendMessage)]
+    assert [(effect.links, type(effect.message)) for effect in sent] == [
+        ((READER_LINK,), Publish),
+        ((READER_LINK,), EndOfStep),
+    ]
+    assert sent[0].message is publication
 
     # 9. The bytes that came in go out.
     assert encode(publication) == arriving
 
     # 10. It is kept until the reader has confirmed it; then its publisher hears of it.
-    assert core.publications.unstable == 1
-    core.step(2.0, MessagesReceived(READER_LINK, [Progress(received=1, sent=0)]))
-    assert core.publications.unstable == 0
-    assert core.neighbours.below[NodeId("ticker")].progress == (1, 0)
+    assert machine.publications.unstable == 1
+    confirmed = Progress(received=1, sent=0, forgotten=before + 1)
+    host.step(2.0, MessagesReceived(READER_LINK, [confirmed]))
+    assert machine.publications.unstable == 0
+    assert machine.neighbours.below[NodeId("ticker")].progress == (1, 0)
 
 
 def test_the_architecture_names_what_exists() -> None:

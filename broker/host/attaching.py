@@ -29,6 +29,9 @@ from routing.tables import RoutingEntry
 
 Element = TypeVar("Element")
 
+ITEM_BYTES: Final = 512
+"""What a part of an attachment counts as, beside contents and bodies: its objects."""
+
 _WHOLE: Final = -1
 """A log since this step is all that is known of it."""
 
@@ -161,6 +164,11 @@ class AttachmentReader:
     def term(self) -> int:
         """In which the broker has failed, as the sender knows."""
         return 0 if self._head is None else self._head.term
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much is kept until all has come."""
+        return self._bytes + ITEM_BYTES * self._items
 
     def feed(self, message: Message) -> Attachment | None:
         """Take what comes next; returns the attachment, once it is complete."""

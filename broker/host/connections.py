@@ -79,6 +79,11 @@ class Connection:
         return b"" if self.telling is None else self.written.write(self.telling.take())
 
     @property
+    def kept_bytes(self) -> int:
+        """About how much has come of what has no end yet."""
+        return self.batch_bytes + (0 if self.reader is None else self.reader.kept_bytes)
+
+    @property
     def is_between_hosts(self) -> bool:
         """Whether the other end is a host that takes part."""
         return self.kind in (NodeKind.BROKER, NodeKind.HOST)

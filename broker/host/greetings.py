@@ -58,6 +58,8 @@ class Greetings:
         elif hello.kind is NodeKind.MONITOR:
             connection.kind, connection.state = NodeKind.MONITOR, LinkState.TO_MONITOR
             self._welcome(connection, me.name, 0)
+        elif (objection := self._objection_to(hello)) is not None:
+            self._refuse(connection, objection)
         elif hello.kind is NodeKind.HOST:
             self._greet_host(connection, hello)
         elif me.is_stopping:
@@ -69,6 +71,20 @@ class Greetings:
             if hello.kind is NodeKind.BROKER:
                 self._note_life(connection.life, hello.address)
             self._greet(connection, hello)
+
+    def _objection_to(self, hello: Hello) -> str | None:
+        """What is wrong with the life that somebody says it is."""
+        parts = self._parts
+        if hello.kind is NodeKind.HOST:
+            life = Life(hello.host, hello.incarnation)
+            place = parts.seats.place_of(life.host)
+            is_known = place is not None and place.incarnation == life.incarnation
+            is_elsewhere = place is not None and place.address != hello.address
+            if is_known and is_elsewhere and not parts.seats.has_failed(life):
+                # Either the one that is known does not live any more, or there are two of them.
+                parts.doubts.note(life, Sign.LOST, parts.me.now)
+                return f"another process is {life.host}, incarnation {life.incarnation}"
+        return parts.clients.objection_to(hello)
 
     def send_away(self, connection: Connection) -> None:
         """Somebody has waited for too long: others may know more."""

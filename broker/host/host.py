@@ -251,7 +251,13 @@ class Host:
         return self.outbox.take()
 
     def _step_down_if_needed(self) -> None:
-        if self.parts.seats.has_failed(self.me.life):
+        seats, me = self.parts.seats, self.me
+        place = seats.place_of(me.name)
+        if me.is_ready and place is not None and place.incarnation > me.incarnation:
+            # Of two processes of one name the later one goes on, or both would for ever.
+            reason = f"another process is {me.name} now, incarnation {place.incarnation}"
+            self.step_down(f"{reason} at {place.address}", comes_back=False)
+        elif seats.has_failed(me.life):
             self.step_down("others go on without this life")
         elif any(takeover.is_cut_off for takeover in self.parts.takeovers):
             self.step_down("most others are silent, so it may be this host that is cut off")
@@ -668,7 +674,7 @@ class Host:
             self.outbox.add(CloseLink(connection.link, GoodbyeCode.SHUTTING_DOWN, "stopped"))
         self.outbox.add(Stop("stopped"))
 
-    def step_down(self, reason: str) -> None:
+    def step_down(self, reason: str, *, comes_back: bool = True) -> None:
         """Others go on without this life: it has nothing to say any more, and begins a new one."""
         if self._has_stopped:
             return
@@ -677,7 +683,7 @@ class Host:
         seating = self.parts.seats.everything()
         for connection in self.parts.connections:
             self.parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
-        self.outbox.add(Stop(f"fenced: {reason}", comes_back=True))
+        self.outbox.add(Stop(f"fenced: {reason}", comes_back=comes_back))
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -696,6 +702,29 @@ class Host:
         """What is at the other end of a link; None before it has said so."""
         connection = self.parts.connections.get(link)
         return None if connection is None else connection.kind
+
+    def node_at(self, link: LinkId) -> NodeId:
+        """Who speaks at this end of a link; the host itself, where that is no broker."""
+        connection = self.parts.connections.get(link)
+        return (None if connection is None else connection.node) or self.me.name
+
+    def is_between_hosts(self, link: LinkId) -> bool:
+        """Whether a link carries what many wait for."""
+        connection = self.parts.connections.get(link)
+        return connection is not None and connection.is_between_hosts
+
+    def is_of_client(self, link: LinkId) -> bool:
+        """Whether a link may be held up while others are behind: nobody waits for what it says.
+
+        Not so of a client that says what it has of a broker that has failed.
+        """
+        connection = self.parts.connections.get(link)
+        return connection is not None and connection.state is LinkState.TO_CLIENT
+
+    def kept_bytes(self, link: LinkId) -> int:
+        """About how much has come over a link of what has no end yet."""
+        connection = self.parts.connections.get(link)
+        return 0 if connection is None else connection.kept_bytes
 
     def is_stranger(self, link: LinkId) -> bool:
         """Whether whoever came over a link has not said who it is."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 import attrs
 
 from broker.errors import RemoteProtocolError
+from broker.limits import ERAS_MAX
 from broker.messages import (
     Acknowledge,
     Advertise,
@@ -168,6 +169,8 @@ def _greets_as_what_it_is(speaker: Speaker, hello: Hello) -> str | None:
         return f"{who} greets as the host {hello.host}"
     if hello.kind is not NodeKind.BROKER and hello.term:
         return f"{who} greets in term {hello.term}, which only a broker has"
+    if hello.era > ERAS_MAX:
+        return f"era {hello.era} of {hello.node}, at most {ERAS_MAX} allowed"
     asks = hello.to or hello.taken or hello.known_term
     if hello.kind in (NodeKind.HOST, NodeKind.MONITOR) and asks:
         return f"{who} asks for a place in the tree"
@@ -175,6 +178,8 @@ def _greets_as_what_it_is(speaker: Speaker, hello: Hello) -> str | None:
 
 
 def _welcomes_with_what_can_be(speaker: Speaker, welcome: Welcome) -> str | None:
+    if welcome.era > ERAS_MAX:
+        return f"era {welcome.era} of {welcome.node}, at most {ERAS_MAX} allowed"
     return "by this very node" if welcome.node == speaker.here else None
 
 
@@ -286,11 +291,17 @@ def _testifies(_: Speaker, attach: Attach) -> str | None:
     return f"of {attach.node} to {attach.to}, by a host"
 
 
+def _attaches_what_can_be(speaker: Speaker, tables: AttachTables) -> str | None:
+    if tables.era <= ERAS_MAX:
+        return None
+    return f"era {tables.era} of {speaker.node}, at most {ERAS_MAX} allowed"
+
+
 CONDITIONS: Final[Mapping[LinkState, Mapping[type[Message], Condition]]] = {
     LinkState.AWAITING_HELLO: {Hello: _greets_as_what_it_is},
     LinkState.AWAITING_WELCOME: {Welcome: _welcomes_with_what_can_be},
     LinkState.ATTACHING: {Welcome: _welcomes_with_what_can_be},
-    LinkState.ATTACHED: {Attach: _attaches_itself},
+    LinkState.ATTACHED: {Attach: _attaches_itself, AttachTables: _attaches_what_can_be},
     LinkState.TO_BROKER: {
         EndOfStep: _grows,
         Publish: _settles_above,
@@ -312,6 +323,6 @@ CONDITIONS: Final[Mapping[LinkState, Mapping[type[Message], Condition]]] = {
         Goodbye: _goes_as_anybody_may,
     },
     LinkState.TO_MONITOR: {Goodbye: _goes_as_anybody_may},
-    LinkState.TO_HOST: {Attach: _testifies},
+    LinkState.TO_HOST: {Attach: _testifies, AttachTables: _attaches_what_can_be},
 }
 """On what condition a message is legal that `LEGAL` has."""

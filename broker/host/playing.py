@@ -6,7 +6,7 @@ it is its turn, in the same call of the host.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -24,6 +24,10 @@ from broker.vocabulary import EndOfStep, Progress
 from faulttol.stability import CountError
 from faulttol.steplog import Standing, StepLog, Taken
 from routing.ids import NodeId
+
+STEPS_AT_ONCE: Final = 1 << 32
+"""Steps of a neighbour between two of its batches: far more than there ever are, and few of those
+that can be counted. After the last one nobody could rebuild it."""
 
 
 class Observer(Protocol):
@@ -147,17 +151,22 @@ class Playing:
         machine = self.brokers[connection.node].machine
         neighbour = machine.neighbours.named(connection.peer)
         assert neighbour is not None
+        if upto > neighbour.taken + STEPS_AT_ONCE:
+            raise RemoteProtocolError(f"step {upto} of {neighbour.node} after {neighbour.taken}")
         if upto > neighbour.taken:
-            try:
-                touched = machine.take(neighbour, Batch(upto, messages), now)
-            except BrokenBatchError as broken:
-                self._carry_out(machine, broken.touched)
-                raise
-            self._carry_out(machine, touched)
+            self._take(machine, neighbour, Batch(upto, messages), now)
         else:  # it was sent twice
             again = sum(type(message) is Publish for message in messages)
             self.counters.received += again
             self.counters.duplicate += again
+
+    def _take(self, machine: Machine, source: Neighbour, batch: Batch, now: float) -> None:
+        try:
+            touched = machine.take(source, batch, now)
+        except BrokenBatchError as broken:
+            self._carry_out(machine, broken.touched)
+            raise
+        self._carry_out(machine, touched)
 
     def decide(
         self, machine: Machine, kind: Taken, neighbour: Below, reason: str, now: float
@@ -276,7 +285,10 @@ class Playing:
         upto = machine.steps.number
         if upto > source.taken:
             messages = machine.sent_since(target, source.taken)
-            self._carry_out(other, other.take(source, Batch(upto, messages), now))
+            try:
+                self._take(other, source, Batch(upto, messages), now)
+            except BrokenBatchError as error:
+                self._on_disagreement(sender, to, str(error))
 
     def push(self, sender: NodeId, to: NodeId) -> None:
         """One broker here may have something for another one here."""
@@ -317,5 +329,17 @@ class Playing:
         machine = self.machine(to)
         source = None if machine is None else machine.neighbours.named(sender)
         if machine is not None and source is not None:
-            machine.on_progress(source, progress)
+            try:
+                machine.on_progress(source, progress)
+            except CountError as error:
+                self._on_disagreement(sender, to, str(error))
             self._changed[to] = None
+
+    def _on_disagreement(self, sender: NodeId, to: NodeId, reason: str) -> None:
+        """Brokers here do not agree, as one was rebuilt of what somebody has made up: it is said.
+
+        The host goes on, for all that does not depend on these two.
+        """
+        self._outbox.log(
+            Level.ERROR, "brokers disagree", broker=to, neighbour=sender, reason=reason
+        )

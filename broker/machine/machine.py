@@ -384,7 +384,7 @@ class Machine:
     def _admit(self, newcomer: Newcomer, now: float) -> None:
         """Nobody objects to a newcomer."""
         self.let_in(newcomer.neighbour, now)
-        self.requests.pass_on(newcomer.join, newcomer.neighbour, [], now)
+        self.requests.pass_on(newcomer.join, newcomer.neighbour, [], newcomer.since)
 
     def let_in(self, neighbour: Below, now: float) -> None:
         """A newcomer has joined; a broker is told what there is.

@@ -39,6 +39,7 @@ class Newcomer:
     neighbour: Below
     join: OperationId
     claim: Claim
+    since: float
 
     def gives_way_to(self, other: Claim) -> bool:
         """Whether another one who asks for the same name, elsewhere, is let in instead.
@@ -103,7 +104,7 @@ class Names:
     ) -> str | None:
         """Why nobody is let in who greets like this; None if others may be asked."""
         if node == self._node:
-            return f"{node} is the name of a broker in this overlay"
+            return _named_like_a_broker(node, kind)
         known = self._neighbours.named(node)
         if known is not None and known.kind is not kind:
             return f"{node} is the name of a {known.kind} in this overlay"
@@ -115,9 +116,10 @@ class Names:
         return self._objection_of_memory(node, kind, incarnation, published)
 
     def _in_use(self, known: Neighbour) -> str:
-        incarnation = known.incarnation if isinstance(known, Below) else 0
+        if not isinstance(known, Below) or known.kind is NodeKind.BROKER:
+            return _named_like_a_broker(known.node, known.kind)
         return (
-            f"the name {known.node} is taken by incarnation {incarnation}, which is at "
+            f"the name {known.node} is taken by incarnation {known.incarnation}, which is at "
             f"{self._node}: wait until it has left, or choose another name"
         )
 
@@ -167,7 +169,7 @@ class Names:
             published=neighbour.published,
             broker=self._node,
         )
-        self._newcomers[neighbour.node] = Newcomer(neighbour, join, claim)
+        self._newcomers[neighbour.node] = Newcomer(neighbour, join, claim, now)
         others = self._neighbours.other_brokers(neighbour)
         self._requests.pass_on(claim.operation, None, [(other, claim) for other in others], now)
 
@@ -227,7 +229,7 @@ class Names:
         if self.refused_before is not None:
             return AGAIN if claim.operation in self.refused_before else None
         if claim.node == self._node:
-            return f"{claim.node} is the name of a broker in this overlay, which is there"
+            return _named_like_a_broker(claim.node, claim.kind)
         here = self._neighbours.below.get(claim.node)
         if here is not None and here.has_joined:
             if here.kind is not claim.kind:
@@ -271,6 +273,12 @@ class Names:
 
 def _life_of(client: Below) -> _Life:
     return _Life(client.incarnation, client.published + client.received.count, client.taken)
+
+
+def _named_like_a_broker(node: NodeId, kind: NodeKind) -> str:
+    if kind is NodeKind.BROKER:
+        return f"the name {node} is taken by a broker of this overlay: choose another name"
+    return f"{node} is the name of a broker in this overlay"
 
 
 def _is_absent(known: Below) -> bool:

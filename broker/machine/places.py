@@ -24,6 +24,7 @@ from typing import Any
 import attrs
 
 from broker.codec import decode_content
+from broker.errors import RemoteProtocolError
 from broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
 from broker.machine.queues import QueuedPublications
 from broker.messages import Message, PlacesRequest, Publish
@@ -199,7 +200,9 @@ class PlacedPublications(QueuedPublications):
     def _route(self, source: Neighbour, publication: Publish) -> Route:
         if is_client(source):
             return super()._route(source, publication)
-        turns = self._announced.pop(source.hop)
+        turns = self._announced.pop(source.hop, None)
+        if turns is None:
+            raise RemoteProtocolError(f"publication of {publication.publisher} without its turns")
         key = (publication.publisher, publication.incarnation, publication.seq)
         return self._placed_route(key, turns.step, turns.turns)
 

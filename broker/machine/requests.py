@@ -78,7 +78,7 @@ class Requests:
         if begun is None:
             self._begun_in.pop(operation, None)
             if source is not None:
-                self._confirm(source, operation)
+                self._confirm(source, operation, since=now)
         else:
             self._begun_in.setdefault(operation, self._steps.number)
 
@@ -150,12 +150,12 @@ class Requests:
     def _finish(self, done: Pending[Operation] | None) -> None:
         if done is None:
             return
-        self.counters.note_confirmed(done.since)
         self._begun_in.pop(done.operation, None)
         if done.source is not None:
             source = self._neighbours.get(done.source)
             if source is not None:
-                self._confirm(source, done.operation)
+                self._confirm(source, done.operation, since=done.since)
 
-    def _confirm(self, source: Neighbour, operation: OperationId) -> None:
+    def _confirm(self, source: Neighbour, operation: OperationId, *, since: float) -> None:
+        self.counters.note_confirmed(since)
         self._send_in_turn(source, Confirm(operation=operation))

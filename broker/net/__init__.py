@@ -5,7 +5,7 @@ For applications::
     from broker.net import connect
 """
 
-from broker.client_core import ClientState
+from broker.client.states import ClientState
 from broker.effects import Delivery
 from broker.errors import (
     BrokerError,

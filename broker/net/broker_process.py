@@ -15,14 +15,14 @@ from pathlib import Path
 import attrs
 import trio
 
-from broker.core import BrokerCore
-from broker.effects import BecomeReady, Effect, Level, RememberLinks, Stop
+from broker.effects import BecomeReady, Effect, Level, RememberSeats, Stop
 from broker.errors import BadNameError, GaveUpError
 from broker.event_lines import forward_lines
 from broker.fences import NEVER_FENCED, Fences
+from broker.host.host import Host
+from broker.host.seats import next_incarnation
 from broker.inputs import Input, ShutdownRequested
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import NodeKind
 from broker.net.addresses import name_of
 from broker.net.broker_files import BrokerFiles, open_broker_files, refusing_mistakes
 from broker.net.driver import Driver
@@ -61,7 +61,7 @@ class BrokerSettings:
     delta: int = 1
     detection: str = FAST
     standby: int = 0
-    """When it takes over from the broker at its join point, see `BrokerCore`; 0 is never."""
+    """When it takes over from the broker at its join point, see `Host`; 0 is never."""
     metrics: str | None = None
     """Where to answer HTTP requests for `/metrics` and `/status`."""
     state: Path | None = None
@@ -106,7 +106,8 @@ async def serve_broker(
             signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
         with refusing_mistakes():
             memory = recall(settings.state)
-            incarnation = max(settings.incarnation, memory.incarnation + 1)
+            following = next_incarnation(settings.node, memory.incarnation, memory.seating)
+            incarnation = max(settings.incarnation, following)
             memory = attrs.evolve(memory, incarnation=incarnation)
             log = stack.enter_context(_log(settings))
         listening = stack.enter_context(
@@ -150,7 +151,7 @@ async def serve_broker(
                     is_first = False
             # Taken for failed by the others, it is nobody any more, and starts again as somebody.
             comes_back = broker.comes_back
-            memory = Memory(memory.incarnation + 1, broker.links)
+            memory = Memory(broker.next_incarnation, broker.seating)
             if comes_back:
                 fences = fences.once_more(
                     trio.current_time(), broker.reason_to_stop, settings.limits
@@ -164,7 +165,7 @@ async def serve_broker(
 
 
 class _Broker:
-    """A core with its driver, and what only a broker needs of both."""
+    """A host with its driver, and what only a process needs of both."""
 
     def __init__(
         self,
@@ -179,20 +180,20 @@ class _Broker:
         self.comes_back = False
         """Whether it is to start again, as a new incarnation."""
         self.reason_to_stop = ""
-        self.links = memory.links
-        """Whom it knows then, kept on disk or not."""
+        self.seating = memory.seating
+        """Who plays what then, as it knows, kept on disk or not."""
         self._limits = settings.limits
         self._files = files
         self._log = files.log
         self._is_told_to_stop = False
         self._address = settings.address or bound
-        self._core = BrokerCore(
+        self._host = Host(
             settings.node,
             memory.incarnation,
             address=self._address,
             join=settings.join,
             fallbacks=settings.fallbacks,
-            remembered=memory.links,
+            remembered=memory.seating,
             ordering=settings.ordering,
             policy=settings.policy,
             delta=settings.delta,
@@ -206,20 +207,21 @@ class _Broker:
         # While the links between brokers cannot keep up, clients have to wait: nothing that has
         # been read from one may be thrown away, and there is no end to what they could send.
         self._driver = Driver(
-            self._core.step if files.events is None else self._step_and_show,
+            self._host.step if files.events is None else self._step_and_show,
             limits=settings.limits,
             log=files.log,
             history=files.history,
             handlers={
                 BecomeReady: self._on_ready,
                 Stop: self._on_stop,
-                RememberLinks: self._on_remember,
+                RememberSeats: self._on_remember,
             },
-            is_trunk=lambda link: self._core.kind_of(link) is NodeKind.BROKER,
-            is_gated=lambda link: self._core.kind_of(link) is NodeKind.CLIENT,
-            is_stranger=self._core.is_stranger,
+            is_trunk=self._host.is_between_hosts,
+            is_gated=self._host.is_of_client,
+            is_stranger=self._host.is_stranger,
+            kept_bytes=self._host.kept_bytes,
         )
-        self._metrics = BrokerMetrics(self._core, self._driver, files.written)
+        self._metrics = BrokerMetrics(self._host, self._driver, files.written)
 
     async def run(
         self,
@@ -228,7 +230,7 @@ class _Broker:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Serve until the core stops, then end everything else."""
-        await self._driver.run(self._core.start, task_status=task_status)
+        await self._driver.run(self._host.start, task_status=task_status)
         await self._files.keeper.finish()
         everything.cancel()
 
@@ -249,20 +251,25 @@ class _Broker:
         self._is_told_to_stop = True
         self._driver.step(ShutdownRequested())
 
+    @property
+    def next_incarnation(self) -> int:
+        """Of the life that follows this one."""
+        return self._host.next_incarnation
+
     def pages(self) -> dict[str, Page]:
         """What it answers over HTTP."""
         return {
             "/metrics": Page(CONTENT_TYPE, self._metrics.exposition),
             "/status": Page(
-                "application/json", lambda: json.dumps(self._core.status(), ensure_ascii=False)
+                "application/json", lambda: json.dumps(self._host.status(), ensure_ascii=False)
             ),
         }
 
     def _step_and_show(self, now: float, happened: Input) -> list[Effect]:
         """Step, and tell whoever reads along what is sent on."""
         assert self._files.events is not None
-        effects = self._core.step(now, happened)
-        lines = "".join(forward_lines(self._core.node, effects))
+        effects = self._host.step(now, happened)
+        lines = "".join(forward_lines(self._host.node_at, effects))
         if lines:
             self._files.events.write(lines)
         return effects
@@ -271,9 +278,9 @@ class _Broker:
         self._metrics.is_ready = True
         self._log(Level.INFO, "ready", {"address": self._address})
 
-    def _on_remember(self, effect: RememberLinks) -> None:
-        self.links = effect.links
-        self._files.keeper.keep(Memory(self._core.incarnation, effect.links))
+    def _on_remember(self, effect: RememberSeats) -> None:
+        self.seating = effect.seating
+        self._files.keeper.keep(Memory(self._host.me.incarnation, effect.seating))
 
     def _on_stop(self, effect: Stop) -> None:
         self.comes_back = effect.comes_back and not self._is_told_to_stop

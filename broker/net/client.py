@@ -28,7 +28,8 @@ from typing import Final
 import attrs
 import trio
 
-from broker.client_core import ClientCore, ClientState
+from broker.client.core import ClientCore
+from broker.client.states import ClientState
 from broker.effects import (
     BecomeReady,
     Deliver,
@@ -58,7 +59,7 @@ PUBLISHED_PER_CHECKPOINT: Final = 64
 """Publications handed over before others get a turn, also the task that writes them out."""
 
 WRITE_BYTES: Final = 64 << 10
-"""So much is written without waiting for that turn."""
+"""So much is written without waiting for that turn: it is what one batch has at most."""
 
 LEAVE_TIMEOUT_S: Final = 2.0
 """For the broker to confirm that this client has left; it finds out by itself otherwise."""
@@ -262,7 +263,7 @@ class Client:
             await self._wait_for_room()
         receipt = self.publish_nowait(content, body, ordered=ordered, urgent=confirm)
         if confirm:
-            self._driver.flush()
+            self._send()
             await receipt.confirmed()
         return receipt
 
@@ -287,9 +288,9 @@ class Client:
         seq = self._core.publish(now, content, body, ordered=ordered, urgent=urgent)
         self._last_seq = seq
         self._has_room = self._core.window.has_room
-        driver.carry_out(self._core.take_effects())
+        driver.carry_out(self._core.take_part())
         if driver.unflushed_bytes > WRITE_BYTES:
-            driver.flush()
+            self._send()
         else:
             self._flush_wanted.set()
         return Receipt(seq, self)
@@ -398,9 +399,7 @@ class Client:
         """Leave without waiting for anything."""
         self._is_closing = True
         try:
-            self._leave()
-            if not self._stopped.is_set():
-                self._driver.step(ShutdownRequested())
+            self._driver.step(ShutdownRequested())
         finally:
             self._driver.stop()
 
@@ -436,8 +435,7 @@ class Client:
         # Left already, or closed for good: then there is nobody to tell.
         with contextlib.suppress(ClosedError):
             self._core.leave(self._driver.now())
-        self._driver.carry_out(self._take_effects())
-        self._driver.flush()
+        self._send()
 
     # --- in the background ------------------------------------------------------------------
 
@@ -464,7 +462,7 @@ class Client:
         while True:
             await self._flush_wanted.wait()
             self._flush_wanted = trio.Event()
-            self._driver.flush()
+            self._send()
 
     def _start(self, now: float) -> list[Effect]:
         self._core.start(now)
@@ -476,6 +474,11 @@ class Client:
             return []
         self._core.step(now, happened)
         return self._take_effects()
+
+    def _send(self) -> None:
+        """End the batch, and write it out."""
+        self._driver.carry_out(self._take_effects())
+        self._driver.flush()
 
     def _take_effects(self) -> list[Effect]:
         if self._core.state is not self._state:
@@ -538,8 +541,7 @@ class Client:
     async def _perform(self, operation: OperationId) -> None:
         """Send what an operation has put into the outbox, and wait for its end."""
         outcome = self._operations[operation] = _Outcome()
-        self._driver.carry_out(self._take_effects())
-        self._driver.flush()
+        self._send()
         try:
             await outcome.ended.wait()
         finally:
@@ -554,8 +556,7 @@ class Client:
         """Take back what was asked for by a task that has been cancelled in the meantime."""
         with contextlib.suppress(ClosedError):
             withdraw(self._driver.now())
-        self._driver.carry_out(self._take_effects())
-        self._driver.flush()
+        self._send()
 
     async def _wait_for_room(self) -> None:
         self._credit = PUBLISHED_PER_CHECKPOINT

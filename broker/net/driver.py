@@ -113,8 +113,12 @@ class Driver:
         is_trunk: Callable[[LinkId], bool],
         is_gated: Callable[[LinkId], bool],
         is_stranger: Callable[[LinkId], bool] = lambda _: False,
+        kept_bytes: Callable[[LinkId], int] = lambda _: 0,
     ) -> None:
-        """Drive a core by its `step`; `handlers` carry out the effects that only its owner can."""
+        """Drive a core by its `step`; `handlers` carry out the effects that only its owner can.
+
+        The core may keep what has come of something that has no end yet: it says how much.
+        """
         self.traffic = Traffic()
         self.protocol_errors = 0
         self.messages_unsendable = 0
@@ -126,6 +130,7 @@ class Driver:
         self._is_trunk = is_trunk
         self._is_gated = is_gated
         self._is_stranger = is_stranger
+        self._kept_bytes = kept_bytes
         self._handlers: dict[type[Effect], Handler] = {
             OpenLink: self._on_open_link,
             SetTimer: self._on_set_timer,
@@ -287,7 +292,7 @@ class Driver:
         limits = self._limits
         for kept_of, most, what in (
             (_buffered, limits.sending_bytes_max, "wait to be sent"),
-            (_unfinished, limits.unfinished_bytes_max, "have come of messages not complete"),
+            (self._unfinished, limits.unfinished_bytes_max, "have come of what is not complete"),
         ):
             amounts = {
                 link: kept_of(opened.connection)
@@ -297,6 +302,9 @@ class Driver:
             for link in hoarders(amounts, most, self._is_trunk):
                 reason = f"{amounts[link]} bytes {what}, the most of all, {most} allowed in all"
                 self._cut_off(self._links[link], reason)
+
+    def _unfinished(self, connection: Connection) -> int:
+        return connection.unfinished_bytes + self._kept_bytes(connection.link)
 
     def _cut_off(self, opened: _Open, reason: str) -> None:
         """Close a connection for the sake of others, without a delay."""
@@ -445,8 +453,8 @@ class Driver:
                             await self.gate.wait_open()
                             continue
                         messages = await connection.receive()
-                        self._unchecked_bytes += connection.unfinished_bytes
                         at_once = await self._take_in(link, messages, at_once)
+                        self._unchecked_bytes += self._unfinished(connection)
                 except ConnectionLostError as lost:
                     reason = str(lost)
                 except RemoteProtocolError as broken:
@@ -488,7 +496,3 @@ class Driver:
 
 def _buffered(connection: Connection) -> int:
     return connection.buffered_bytes
-
-
-def _unfinished(connection: Connection) -> int:
-    return connection.unfinished_bytes

@@ -1,8 +1,11 @@
-"""What a broker keeps on disk: which incarnation it was, and where the others are.
+"""What a broker keeps on disk: which incarnation it was, who plays what, and where the others are.
 
 One small JSON file, written anew beside itself, brought to the disk and then put in its place: who
 reads it after a `kill -9` or a power failure finds what was there before or what is there now, and
 never half of it. It is read as if a stranger had written it, field by field.
+
+Of a file of format 1, which knew of no hosts, the incarnation is read and nothing else: all brokers
+of an overlay change together to this protocol, and so begin anew, in their next lives.
 """
 
 import json
@@ -10,22 +13,21 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import trio
 
-from broker.errors import AddressError, StateError
+from broker.errors import StateError
 from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX, STATE_BYTES_MAX
-from broker.messages import NodeKind
-from broker.net.addresses import parse_address
 from broker.net.logs import Log, Trouble
-from broker.node_names import expected_name
+from broker.vocabulary import HostPlace, Life, Seat, Seating
 from faulttol.files import make_folder, naming, replace_text
-from faulttol.neighbourhood import TopologyLink
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+FORMER_FORMAT: Final = 1
 
 RETRY_S: Final = 5.0
 """Until what could not be written is tried again; most often a disk is full."""
@@ -35,18 +37,21 @@ FOUND_CHARS_MAX: Final = 60
 """Of what was found instead, in an error message."""
 
 
+NOTHING_KNOWN: Final = Seating()
+
+
 @attrs.frozen
 class Memory:
     """What an earlier incarnation left behind."""
 
     incarnation: int = 0
-    links: tuple[TopologyLink, ...] = ()
+    seating: Seating = NOTHING_KNOWN
 
     def write(self, path: Path) -> None:
         """Keep this, in place of what was kept."""
         make_folder(path.parent)
-        links = [attrs.asdict(link) for link in self.links]
-        text = json.dumps({"format": FORMAT, "incarnation": self.incarnation, "links": links})
+        kept = {"format": FORMAT, "incarnation": self.incarnation, **attrs.asdict(self.seating)}
+        text = json.dumps(kept)
         replace_text(path, f"{text}\n", is_lasting=True)
 
 
@@ -160,45 +165,68 @@ Expectation = Callable[[object], str]
 """Says what is expected if something else was found; nothing if it is as expected."""
 
 
-def _count(found: object) -> str:
+def _whole_number(most: int, found: object) -> str:
     # Not isinstance: to Python, true is an integer.
-    if type(found) is int and 0 <= found <= INCARNATION_MAX:
+    if type(found) is int and 0 <= found <= most:
         return ""
-    return f"a whole number from 0 to {INCARNATION_MAX}"
+    return f"a whole number from 0 to {most}"
 
 
 def _name(found: object) -> str:
-    return expected_name(found, DEFAULT_LIMITS) if isinstance(found, str) else "a name"
+    most = DEFAULT_LIMITS.name_chars_max
+    is_name = isinstance(found, str) and 0 < len(found) <= most and found.isprintable()
+    return "" if is_name else f"1 to {most} printable characters"
 
 
-def _kind(found: object) -> str:
-    return "" if found == NodeKind.BROKER.value else f"{NodeKind.BROKER.value!r}"
+def _text(characters_max: int, found: object) -> str:
+    if isinstance(found, str) and len(found) <= characters_max:
+        return ""
+    return f"at most {characters_max} characters"
 
 
-def _address(found: object) -> str:
-    try:
-        if isinstance(found, str) and (not found or parse_address(found)):
-            return ""
-    except AddressError:
-        pass
-    return "host:port"
+def _truth(found: object) -> str:
+    return "" if isinstance(found, bool) else "true or false"
 
 
-_LINK: Final[Mapping[str, Expectation]] = {
-    "child": _name,
-    "parent": _name,
-    "kind": _kind,
-    "incarnation": _count,
-    "address": _address,
-    "parent_incarnation": _count,
-    "parent_address": _address,
-    "moves": _count,
-    "standby": _count,
+def _list(found: object) -> str:
+    return "" if isinstance(found, list) else "a list"
+
+
+def _format(found: object) -> str:
+    is_known = type(found) is int and found in (FORMAT, FORMER_FORMAT)
+    return "" if is_known else f"format {FORMAT} or {FORMER_FORMAT}"
+
+
+_FORMER_MEMORY: Final[Mapping[str, Expectation]] = {
+    "format": _format,
+    "incarnation": partial(_whole_number, INCARNATION_MAX),
 }
 _MEMORY: Final[Mapping[str, Expectation]] = {
-    "format": lambda found: "" if type(found) is int and found == FORMAT else f"format {FORMAT}",
-    "incarnation": _count,
-    "links": lambda found: "" if isinstance(found, list) else "a list",
+    **_FORMER_MEMORY,
+    "seats": _list,
+    "hosts": _list,
+    "failed": _list,
+    "proven": _list,
+}
+
+# What others have told, so that it may be anything that is read from a connection.
+_number: Final = partial(_whole_number, DEFAULT_LIMITS.number_max)
+_word: Final = partial(_text, DEFAULT_LIMITS.name_chars_max)
+_LIFE: Final[Mapping[str, Expectation]] = {"host": _name, "incarnation": _number}
+_SEAT: Final[Mapping[str, Expectation]] = {
+    **_LIFE,
+    "broker": _name,
+    "parent": _word,
+    "term": _number,
+    "is_vacant": _truth,
+    "taker": _word,
+    "left": _number,
+}
+_PLACE: Final[Mapping[str, Expectation]] = {
+    **_LIFE,
+    "address": partial(_text, DEFAULT_LIMITS.address_chars_max),
+    "site": _word,
+    "rank": _number,
 }
 
 
@@ -217,9 +245,21 @@ def _fields(
 
 
 def _memory(kept: object) -> Memory:
+    former = _fields(kept, _FORMER_MEMORY, "what is kept")
+    if former["format"] == FORMER_FORMAT:
+        return Memory(former["incarnation"])
     fields = _fields(kept, _MEMORY, "what is kept")
-    links = (
-        TopologyLink(**_fields(link, _LINK, f"link {number}"))
-        for number, link in enumerate(fields["links"], start=1)
+
+    def each(name: str, expectations: Mapping[str, Expectation], what: str) -> list[dict[str, Any]]:
+        return [
+            _fields(item, expectations, f"{what} {number}")
+            for number, item in enumerate(fields[name], start=1)
+        ]
+
+    seating = Seating(
+        seats=tuple(Seat(**item) for item in each("seats", _SEAT, "seat")),
+        hosts=tuple(HostPlace(**item) for item in each("hosts", _PLACE, "host")),
+        failed=tuple(Life(**item) for item in each("failed", _LIFE, "failed life")),
+        proven=tuple(Life(**item) for item in each("proven", _LIFE, "proven life")),
     )
-    return Memory(fields["incarnation"], tuple(links))
+    return Memory(fields["incarnation"], seating)

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from broker.core import BrokerCore
+from broker.host.host import Host
 from broker.messages import NodeKind
 from broker.net.broker_files import Written
 from broker.net.driver import Driver
@@ -25,11 +25,11 @@ Family = tuple[str, str, str, list[str]]
 class BrokerMetrics:
     """Reads one broker's counters."""
 
-    def __init__(self, core: BrokerCore, driver: Driver, written: Callable[[], Written]) -> None:
+    def __init__(self, host: Host, driver: Driver, written: Callable[[], Written]) -> None:
         self.is_ready = False
         self.connections_refused = 0
         """Because there were too many."""
-        self._core = core
+        self._host = host
         self._driver = driver
         self._written = written
         self._operations = Histogram(OPERATION_BOUNDS_S)
@@ -42,21 +42,21 @@ class BrokerMetrics:
         return "\n".join(lines) + "\n"
 
     def _families(self) -> Iterator[Family]:
-        core, driver = self._core, self._driver
-        counted, traffic, status = core.statistics(), driver.traffic, core.status()
+        host, driver = self._host, self._driver
+        counted, traffic, status = host.statistics(), driver.traffic, host.status()
         neighbours = status["neighbours"]
 
         links: Counter[str] = Counter()
         waiting: Counter[str] = Counter()
         for link, buffered in driver.buffered_bytes().items():
-            kind = core.kind_of(link)
+            kind = host.kind_of(link)
             name = "ungreeted" if kind is None else kind.value
             links[name] += 1
             waiting[name] += buffered
         unconfirmed: Counter[str] = Counter()
         for neighbour in neighbours:
             unconfirmed[neighbour["kind"]] += neighbour["unconfirmed"]
-        self._operations.observe(core.take_latencies())
+        self._operations.observe(host.take_latencies())
 
         yield _gauge("plait_ready", "1 once the broker has joined", int(self.is_ready))
         yield _by_kind("plait_links", "Open connections, by what is at the other end", links)

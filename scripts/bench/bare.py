@@ -12,21 +12,16 @@ from typing import Final, Self
 import trio
 
 from broker.codec import FrameDecoder, encode, encode_content
-from broker.messages import (
+from broker.messages import Advertise, Confirm, Message, NodeKind, Publish, Subscribe
+from broker.vocabulary import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
-    Advertise,
-    Confirm,
+    EndOfStep,
     Hello,
     Join,
-    Message,
-    NodeKind,
     Progress,
-    Publish,
-    Subscribe,
     Welcome,
 )
-from faulttol.neighbourhood import TopologyLink
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Content
 from scripts.bench.relay import RECEIVE_BYTES, end_of_frames, payloads_in
@@ -46,7 +41,7 @@ class BareClient:
     def __init__(self, stream: trio.SocketStream, name: str) -> None:
         self._stream = stream
         self._name = NodeId(name)
-        self._operations = 0
+        self._operations = self._step = 0
         self._unfinished = b""
         self._received = self._confirmed = 0
         self._seq = 0
@@ -61,22 +56,16 @@ class BareClient:
             node=client._name,
             kind=NodeKind.CLIENT,
             incarnation=_INCARNATION,
+            host=client._name,
         )
-        welcome = await client._ask(hello, Welcome)
-        assert isinstance(welcome, Welcome)
-        link = TopologyLink(
-            child=client._name,
-            parent=welcome.node,
-            kind=NodeKind.CLIENT.value,
-            incarnation=_INCARNATION,
-            address="",
-        )
-        await client._ask(Join(operation=client._operation(), link=link, distance=0), Confirm)
+        await client._ask(Welcome, hello)
+        await client._ask(Confirm, Join(operation=client._operation()), client._end_of_step())
         return client
 
     async def advertise(self, filter_text: str) -> None:
         """Announce what will be published."""
         await self._ask(
+            Confirm,
             Advertise(
                 operation=self._operation(),
                 advertisement=AdvertisementId(f"{self._name}/1"),
@@ -84,12 +73,13 @@ class BareClient:
                 filter=filter_text,
                 path=(self._name,),
             ),
-            Confirm,
+            self._end_of_step(),
         )
 
     async def subscribe(self, filter_text: str) -> None:
         """Ask for publications."""
         await self._ask(
+            Confirm,
             Subscribe(
                 operation=self._operation(),
                 subscription=SubscriptionId(f"{self._name}/1"),
@@ -98,16 +88,17 @@ class BareClient:
                 ordered=True,
                 path=(self._name,),
             ),
-            Confirm,
+            self._end_of_step(),
         )
 
     async def send(self, content: Content, payloads: Iterable[bytes]) -> None:
-        """Publish payloads, all in one write."""
+        """Publish payloads, all in one write and one batch."""
         encoded = encode_content(content)
         frames = []
         for payload in payloads:
             self._seq += 1
             frames.append(encode(Publish(self._name, _INCARNATION, self._seq, 0, encoded, payload)))
+        frames.append(encode(self._end_of_step()))
         await self._stream.send_all(b"".join(frames))
 
     def __aiter__(self) -> Self:
@@ -129,17 +120,26 @@ class BareClient:
         self._received += len(bodies)
         if self._received - self._confirmed >= CONFIRM_AFTER:
             self._confirmed = self._received
-            await self._stream.send_all(encode(Progress(self._received, 0)))
+            await self._confirm(self._received)
         return bodies
 
-    async def _ask(self, message: Message, answer: type[Message]) -> Message:
-        """Send a message and wait for the answer; nothing else is of interest yet."""
-        await self._stream.send_all(encode(message))
+    async def _confirm(self, received: int) -> None:
+        """Say how many publications have come; of steps it keeps no count."""
+        progress = Progress(received=received, sent=0, forgotten=0)
+        await self._stream.send_all(encode(progress))
+
+    async def _ask(self, answer: type[Message], *messages: Message) -> None:
+        """Send messages and wait for the answer; nothing else is of interest yet."""
+        await self._stream.send_all(b"".join(map(encode, messages)))
         decoder = FrameDecoder()
         while True:
             for received in decoder.feed(await self._stream.receive_some(RECEIVE_BYTES)):
                 if isinstance(received, answer):
-                    return received
+                    return
+
+    def _end_of_step(self) -> EndOfStep:
+        self._step += 1
+        return EndOfStep(step=self._step)
 
     def _operation(self) -> OperationId:
         self._operations += 1

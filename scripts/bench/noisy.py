@@ -20,7 +20,7 @@ import trio
 
 from broker.codec import encode
 from broker.limits import DEFAULT_LIMITS
-from broker.messages import Heartbeat, Progress
+from broker.messages import Heartbeat
 from broker.net import connect
 from broker.net.listener import raise_open_files_limit
 from scripts.async_entry import run_async
@@ -63,7 +63,7 @@ class WildClient(BareClient):
             await self.show_life()
             if every_s is not None and trio.current_time() - since > (1 + confirmed) * every_s:
                 confirmed += 1
-                await self._stream.send_all(encode(Progress(confirmed, 0)))
+                await self._confirm(confirmed)
             await trio.sleep(HEARTBEAT_S)
 
     async def show_life(self) -> None:

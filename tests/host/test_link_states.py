@@ -7,6 +7,7 @@ import pytest
 
 from broker.errors import RemoteProtocolError
 from broker.host.link_states import CONDITIONS, LEGAL, LinkState, Speaker, require_legal
+from broker.limits import ERAS_MAX
 from broker.messages import (
     Advertise,
     Flag,
@@ -170,6 +171,12 @@ def publish(**changes: Any) -> Message:
 GOODBYES: Final[list[Message]] = [
     Goodbye(code=code, reason="") for code in (GoodbyeCode.ELSEWHERE, GoodbyeCode.FENCED)
 ]
+WRONG_ANSWERS: Final[dict[type[Message], list[Message]]] = {
+    Welcome: [
+        sample(Welcome, node=HERE),
+        sample(Welcome, era=ERAS_MAX + 1),
+    ],
+}
 WRONG: Final[dict[LinkState, dict[type[Message], list[Message]]]] = {
     LinkState.AWAITING_HELLO: {
         Hello: [
@@ -184,16 +191,18 @@ WRONG: Final[dict[LinkState, dict[type[Message], list[Message]]]] = {
             hello(NodeKind.MONITOR, to=HERE),
             hello(NodeKind.HOST, taken=1),
             hello(NodeKind.HOST, known_term=1),
+            hello(NodeKind.BROKER, era=ERAS_MAX + 1),
         ],
     },
-    LinkState.AWAITING_WELCOME: {Welcome: [sample(Welcome, node=HERE)]},
-    LinkState.ATTACHING: {Welcome: [sample(Welcome, node=HERE)]},
+    LinkState.AWAITING_WELCOME: WRONG_ANSWERS,
+    LinkState.ATTACHING: WRONG_ANSWERS,
     LinkState.ATTACHED: {
         Attach: [
             sample(Attach, node=OTHER),
             sample(Attach, to=OTHER),
             sample(Attach, incarnation=2),
         ],
+        AttachTables: [AttachTables(era=ERAS_MAX + 1)],
     },
     LinkState.TO_BROKER: {
         EndOfStep: [EndOfStep(step=0)],
@@ -244,6 +253,7 @@ WRONG: Final[dict[LinkState, dict[type[Message], list[Message]]]] = {
             attrs.evolve(TESTIMONY, sent_steps=(1,)),
             attrs.evolve(TESTIMONY, received_steps=(1,)),
         ],
+        AttachTables: [AttachTables(era=ERAS_MAX + 1)],
     },
 }
 

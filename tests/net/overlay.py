@@ -15,7 +15,7 @@ import trio
 from broker.codec import FrameDecoder
 from broker.effects import Level
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, NodeKind
+from broker.messages import Goodbye, Message, NodeKind
 from broker.net import (
     BrokerAddresses,
     BrokerSettings,
@@ -24,6 +24,7 @@ from broker.net import (
     Subscription,
     serve_broker,
 )
+from broker.vocabulary import PROTOCOL_VERSION, Hello
 from routing.ids import NodeId
 from tests.wire import unchecked
 
@@ -187,10 +188,7 @@ def hello(name: str, *, kind: NodeKind = NodeKind.CLIENT, **changes: Any) -> Hel
         "node": NodeId(name),
         "kind": kind,
         "incarnation": 1,
-        "address": "",
-        "peer": "",
-        "peer_incarnation": 0,
-        "received": 0,
+        "host": NodeId(name),
     }
     return Hello(**{**fields, **changes})
 
@@ -200,8 +198,8 @@ class Proxy:
 
     def __init__(self, target: str) -> None:
         self.address = ""
+        self.target = target
         self.connections_made = 0
-        self._target = target
         self._pairs: list[tuple[trio.SocketStream, trio.SocketStream]] = []
         self._listening = trio.CancelScope()
         self._made = trio.Event()
@@ -209,7 +207,8 @@ class Proxy:
         self._flowing.set()
 
     @classmethod
-    async def start(cls, nursery: trio.Nursery, target: str) -> Self:
+    async def start(cls, nursery: trio.Nursery, target: str = "") -> Self:
+        """Listen; the target may be set later, if whoever is there has to know this address."""
         proxy = cls(target)
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         host, port = listeners[0].socket.getsockname()
@@ -248,7 +247,7 @@ class Proxy:
             await trio.serve_listeners(self._relay, listeners)
 
     async def _relay(self, near: trio.SocketStream) -> None:
-        far = await open_stream(self._target)
+        far = await open_stream(self.target)
         self._pairs.append((near, far))
         self.connections_made += 1
         self._made.set()

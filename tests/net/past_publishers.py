@@ -20,9 +20,9 @@ import attrs
 import trio
 
 from broker.codec import encode_content
-from broker.messages import Advertise, Confirm, Join, Leave, NodeKind, Publish
+from broker.messages import Advertise, Confirm, Leave, Publish
 from broker.net import Client, connect
-from faulttol.neighbourhood import TopologyLink
+from broker.vocabulary import EndOfStep, Join
 from routing.ids import AdvertisementId, NodeId, OperationId
 from tests.net.overlay import hello, raw_peer
 from tests.processes import PLAIT, started
@@ -53,20 +53,13 @@ class Outcome:
         )
 
 
-async def let_pass(address: str, broker: str, names: Iterator[str]) -> None:
+async def let_pass(address: str, names: Iterator[str]) -> None:
     """Let clients of these names come, publish once and leave, one after the other."""
     for name in names:
         node = NodeId(name)
-        link = TopologyLink(
-            child=node,
-            parent=NodeId(broker),
-            kind=NodeKind.CLIENT.value,
-            incarnation=1,
-            address="",
-        )
         join, advertise, leave = (OperationId(f"{name}#1.{number}") for number in (1, 2, 3))
         async with raw_peer(address) as peer:
-            await peer.send(hello(name), Join(operation=join, link=link, distance=0))
+            await peer.send(hello(name), Join(operation=join), EndOfStep(step=1))
             await peer.receive(Confirm)
             await peer.send(
                 Advertise(
@@ -78,6 +71,7 @@ async def let_pass(address: str, broker: str, names: Iterator[str]) -> None:
                 ),
                 Publish(node, 1, 1, 0, encode_content({"x": 1}), b""),
                 Leave(operation=leave, node=node, distance=0),
+                EndOfStep(step=2),
             )
             async for _ in peer.stream:
                 pass  # the broker closes when the client has left
@@ -108,7 +102,7 @@ async def measure(
             nursery.start_soon(take)
             async with trio.open_nursery() as crowd:
                 for _ in range(AT_ONCE):
-                    crowd.start_soon(let_pass, addresses["b3"], "b3", names)
+                    crowd.start_soon(let_pass, addresses["b3"], names)
             await nyse.flush()
             published = await publish_for(nyse, BEFORE_S)
             async with trio.open_nursery() as blow:

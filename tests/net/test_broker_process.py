@@ -15,19 +15,12 @@ import trio
 
 from broker.errors import AddressError, BadNameError, GaveUpError, ListenError
 from broker.limits import Limits
-from broker.messages import (
-    Goodbye,
-    GoodbyeCode,
-    NodeKind,
-    StatusReply,
-    StatusRequest,
-    Welcome,
-)
+from broker.messages import Goodbye, GoodbyeCode, NodeKind, StatusReply, StatusRequest
 from broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
+from broker.vocabulary import Life, Seating, Welcome
 from faulttol.history import read_run
 from routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer
-from tests.patience import PATIENCE_S
 
 
 async def test_it_reports_the_ports_that_it_was_given(overlay: Overlay) -> None:
@@ -99,25 +92,20 @@ async def test_taken_for_failed_it_comes_back_to_those_it_knew(overlay: Overlay)
     """Also a root, which was told of nobody to join, and keeps nothing on disk."""
     await overlay.broker("b1")
     await overlay.broker("b2", join="b1")
-    verdict = Goodbye(code=GoodbyeCode.FENCED, reason="b1 was taken for failed")
-    async with raw_peer(overlay.address("b1")) as peer:
-        await peer.send(hello("b3", kind=NodeKind.BROKER, address="127.0.0.1:1"))
-        await peer.receive(Welcome)
-        await peer.send(verdict)
+    await fence(overlay, "b1", 1)
 
-    with trio.fail_after(PATIENCE_S):
-        while [line["event"] for line in overlay.log("b1")].count("ready") < 2:
-            await trio.lowlevel.checkpoint()
-    neighbours = (await overlay.status("b1"))["neighbours"]
-    assert [(n["role"], n["name"]) for n in neighbours] == [("parent", "b2")]
+    await until_logged(overlay, "b1", "ready", 2)
+    status = await overlay.status("b1")
+    assert [broker["broker"] for broker in status["brokers"]] == ["b1"]
+    assert [(n["role"], n["name"]) for n in status["neighbours"]] == [("child", "b2")]
 
 
-async def fence(overlay: Overlay, name: str) -> None:
-    """Be a broker below it that takes it for failed; which nobody can prove not to be one."""
+async def fence(overlay: Overlay, name: str, incarnation: int) -> None:
+    """Be a host that says of it that it has failed; which nobody can prove not to be one."""
     async with raw_peer(overlay.address(name)) as peer:
-        await peer.send(hello("b9", kind=NodeKind.BROKER, address="127.0.0.1:1"))
+        await peer.send(hello("b9", kind=NodeKind.HOST, address="127.0.0.1:1"))
         await peer.receive(Welcome)
-        await peer.send(Goodbye(code=GoodbyeCode.FENCED, reason="so says b9"))
+        await peer.send(Seating(failed=(Life(NodeId(name), incarnation),)))
 
 
 async def until_logged(overlay: Overlay, name: str, event: str, times: int) -> None:
@@ -129,12 +117,15 @@ async def test_fenced_again_and_again_it_pauses_longer_each_time(overlay: Overla
     await overlay.broker("b1", limits=Limits(fence_pause_first_s=0.02, fence_pause_last_s=0.05))
     for times in range(1, 5):
         await until_logged(overlay, "b1", "ready", times)
-        await fence(overlay, "b1")
+        await fence(overlay, "b1", times)
     await until_logged(overlay, "b1", "ready", 5)
 
     pauses = [line["seconds"] for line in overlay.logged("b1", "fenced again, and pauses")]
     assert pauses == [0.02, 0.04, 0.05]
-    assert (await overlay.status("b1"))["fenced"] == {"count": 4, "reason": "fenced: so says b9"}
+    assert (await overlay.status("b1"))["fenced"] == {
+        "count": 4,
+        "reason": "fenced: others go on without this life",
+    }
 
 
 async def test_between_two_lives_it_says_so_turns_others_away_and_can_be_stopped(
@@ -143,7 +134,7 @@ async def test_between_two_lives_it_says_so_turns_others_away_and_can_be_stopped
     await overlay.broker("b1", limits=Limits(fence_pause_first_s=3600, fence_pause_last_s=3600))
     for times in (1, 2):
         await until_logged(overlay, "b1", "ready", times)
-        await fence(overlay, "b1")
+        await fence(overlay, "b1", times)
     await until_logged(overlay, "b1", "fenced again, and pauses", 1)
 
     status = await overlay.status("b1")

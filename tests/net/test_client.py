@@ -416,7 +416,7 @@ async def test_what_is_cancelled_may_still_be_refused(overlay: Overlay) -> None:
 async def test_a_subscriber_hears_that_its_broker_is_gone_for_good(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.client_core.RECONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("broker.client.session.RECONNECT_TIMEOUT_S", 0.05)
     address = await overlay.broker("b1")
     async with connect(address) as alice:
         await alice.advertise("TRUE")
@@ -432,7 +432,7 @@ async def test_a_subscriber_hears_that_its_broker_is_gone_for_good(
 async def test_what_was_not_confirmed_is_reported_at_the_end(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.client_core.RECONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("broker.client.session.RECONNECT_TIMEOUT_S", 0.05)
     receipts = []
 
     async def publish_to_a_broker_that_dies(address: str) -> None:

@@ -18,16 +18,13 @@ from broker.messages import (
     Goodbye,
     GoodbyeCode,
     Heartbeat,
-    Join,
     Message,
-    Progress,
     Publish,
     Refuse,
     Subscribe,
-    Welcome,
 )
 from broker.net import connect
-from faulttol.neighbourhood import TopologyLink
+from broker.vocabulary import EndOfStep, Join, Progress, Seating, Welcome
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.net.overlay import Overlay, hello, publisher_and_subscriber, raw_peer, take
@@ -70,16 +67,19 @@ JUNK = {
     "a frame that is too long": (b"\x7f\xff\xff\xff\x97\x01", "frame of 2147483647 bytes, at"),
     "a frame that is too short": (frame_of(b"") * 2, "frame of 0 bytes, at least 2 expected"),
     "an unknown message": (frame_of(packb([99])), "message of type 99, expected one of 1 to"),
-    "a field of another type": (frame_of(packb([2, "1", 2])), "Progress.received: found str"),
-    "no msgpack": (frame_of(b"\x93\x02\xc1\xc1"), "Progress: not msgpack as expected: "),
+    "a field of another type": (
+        frame_of(packb([43, "1", 2, 3, b""])),
+        "Progress.received: found str",
+    ),
+    "no msgpack": (frame_of(b"\x93\x2a\xc1\xc1"), "EndOfStep: not msgpack as expected: "),
     "arrays in arrays": (frame_of(b"\x97\x01" + b"\x91" * 1000), "Publish: not msgpack as"),
     "a publication before the greeting": (
         encode(Publish(NodeId("m"), 1, 1, 0, packb({}), b"")),
-        "Publish is not expected on a link in state 'awaiting hello'",
+        "Publish is not expected on a connection in state 'awaiting hello'",
     ),
     "another version": (
         encode(hello("m", version=99)),
-        "protocol version 99, 1 expected",
+        "protocol version 99, 2 expected",
     ),
     "a name that moves the cursor": (
         unchecked(hello("m\x1b[2J")),
@@ -100,29 +100,35 @@ async def test_junk_instead_of_a_greeting_is_answered_with_a_reason(
     assert any(line.get("reason", "").startswith(reason) for line in overlay.log("b1"))
 
 
-LINK = TopologyLink(
-    child=NodeId("x"), parent=NodeId("b1"), kind="client", incarnation=1, address=""
-)
 ME = NodeId("mallory")
+JOIN = Join(operation=OperationId("mallory#1.join"))
+FIRST = EndOfStep(step=1)
+END = EndOfStep(step=2)
 MISBEHAVIOUR: dict[str, tuple[list[Message], str]] = {
-    "progress over what was never sent": ([Progress(7, 0)], "7 publications confirmed, between"),
-    "a second greeting": ([hello("mallory")], "Hello is not expected on a link in state"),
+    "progress over what was never sent": (
+        [Progress(received=7, sent=0, forgotten=0)],
+        "7 publications confirmed, between",
+    ),
+    "a second greeting": ([hello("mallory")], "Hello is not expected on a connection in state"),
     "somebody else's publication": (
-        [Publish(NodeId("alice"), 1, 1, 0, packb({}), b"")],
+        [Publish(NodeId("alice"), 1, 1, 0, packb({}), b""), END],
         "a publication of alice, incarnation 1, from mallory, incarnation 1",
     ),
     "a publication outside its advertisements": (
-        [Publish(ME, 1, 1, 0, packb({"n": 1}), b"")],
+        [Publish(ME, 1, 1, 0, packb({"n": 1}), b""), END],
         "publication 1 of mallory lies outside what it has advertised",
     ),
     "a content that is none": (
-        [Publish(ME, 1, 1, 0, b"\xc1", b"")],
+        [Publish(ME, 1, 1, 0, b"\xc1", b""), END],
         "content: not msgpack as expected",
     ),
     "somebody else's joining": (
-        [Join(operation=OperationId("mallory#1.1"), link=LINK, distance=0)],
-        "Join: client x, incarnation 1, at '', standby 0; the client mallory",
+        [Join(operation=OperationId("x#1.1"))],
+        "Join: x#1.1, asked by mallory",
     ),
+    "step logs": ([EndOfStep(step=2, logs=b"x")], "EndOfStep: logs of mallory, which is no broker"),
+    "steps that do not grow": ([END, END], "EndOfStep: step 2 after step 2"),
+    "who plays what": ([Seating()], "Seating is not expected on a connection in state 'to client'"),
 }
 
 
@@ -132,7 +138,9 @@ async def test_a_client_that_breaks_the_rules_is_told_which(
 ) -> None:
     await overlay.broker("b1")
     async with undisturbed(overlay, "b1"), raw_peer(overlay.address("b1")) as mallory:
-        await mallory.send(hello("mallory"), *sent)
+        await mallory.send(hello("mallory"), JOIN, FIRST)
+        await mallory.receive(Confirm)
+        await mallory.send(*sent)
 
         goodbye = await mallory.last_words()
         assert goodbye.code is GoodbyeCode.PROTOCOL
@@ -143,12 +151,13 @@ async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
     overlay: Overlay,
 ) -> None:
     async with raw_peer(await overlay.broker("b1")) as clumsy:
-        link = TopologyLink(
-            child=NodeId("c"), parent=NodeId("b1"), kind="client", incarnation=1, address=""
-        )
         await clumsy.send(
             hello("c"),
-            Join(operation=OperationId("c#1.join"), link=link, distance=0),
+            Join(operation=OperationId("c#1.join")),
+            FIRST,
+        )
+        await clumsy.receive(Confirm)
+        await clumsy.send(
             Subscribe(
                 operation=OperationId("c#1.bad"),
                 subscription=SubscriptionId("c/1"),
@@ -164,19 +173,13 @@ async def test_a_filter_that_cannot_be_read_is_refused_and_the_client_lives_on(
                 filter="price > 1",
                 path=(NodeId("c"),),
             ),
+            END,
         )
         refusal = await clumsy.receive(Refuse)
         confirmation = await clumsy.receive(Confirm)
 
     assert (refusal.operation, refusal.code) == ("c#1.bad", "bad-filter")
     assert confirmation.operation == "c#1.good"
-
-
-JOIN = Join(
-    operation=OperationId("mallory#1.join"),
-    link=attrs.evolve(LINK, child=ME, parent=NodeId("b1")),
-    distance=0,
-)
 
 
 def advertise(filter_text: str, operation: str = "mallory#1.long") -> Advertise:
@@ -197,9 +200,9 @@ async def test_what_the_first_broker_accepts_the_others_accept_as_well(overlay: 
     written = "OR ".join(f"a<{number % 10}" for number in range(682))
 
     async with undisturbed(overlay, "b3"), raw_peer(overlay.address("b1")) as mallory:
-        await mallory.send(hello("mallory"), JOIN)
+        await mallory.send(hello("mallory"), JOIN, FIRST)
         confirmed = [(await mallory.receive(Confirm)).operation]
-        await mallory.send(advertise(written))
+        await mallory.send(advertise(written), END)
         confirmed.append((await mallory.receive(Confirm)).operation)
 
     assert len(written) < 4096 < len(parse_filter(written).sql)
@@ -211,7 +214,9 @@ async def test_a_filter_that_could_not_be_passed_on_is_refused(overlay: Overlay)
     written = "OR ".join(f"a<{number % 10}" for number in range(2000))
 
     async with raw_peer(await overlay.broker("b1")) as mallory:
-        await mallory.send(hello("mallory"), JOIN, advertise(written))
+        await mallory.send(hello("mallory"), JOIN, FIRST)
+        await mallory.receive(Confirm)
+        await mallory.send(advertise(written), END)
         refusal = await mallory.receive(Refuse)
 
     assert (refusal.operation, refusal.code) == ("mallory#1.long", "bad-filter")
@@ -241,7 +246,7 @@ async def test_random_bytes_after_the_greeting_never_bring_a_broker_down(overlay
                 await mallory.send(hello(f"m{n}"))
                 await mallory.receive(Welcome)
                 await mallory.stream.send_all(
-                    frame_of(bytes([0x90 + noise.randrange(10), noise.randrange(18)]) + payload) * 2
+                    frame_of(bytes([0x90 + noise.randrange(12), noise.randrange(60)]) + payload) * 2
                 )
                 assert (await mallory.receive(Goodbye)).code is GoodbyeCode.PROTOCOL
 
@@ -304,12 +309,13 @@ async def test_a_client_that_does_not_read_is_isolated_and_others_are_not(overla
     address = await overlay.broker("b1", limits=limits)
     async with connect(address) as alice, connect(address) as bob, raw_peer(address) as lazy:
         subscription = await publisher_and_subscriber(alice, bob)
-        link = TopologyLink(
-            child=NodeId("lazy"), parent=NodeId("b1"), kind="client", incarnation=1, address=""
-        )
         await lazy.send(
             hello("lazy"),
-            Join(operation=OperationId("lazy#1.join"), link=link, distance=0),
+            Join(operation=OperationId("lazy#1.join")),
+            FIRST,
+        )
+        await lazy.receive(Confirm)
+        await lazy.send(
             Subscribe(
                 operation=OperationId("lazy#1.all"),
                 subscription=SubscriptionId("lazy/1"),
@@ -318,6 +324,7 @@ async def test_a_client_that_does_not_read_is_isolated_and_others_are_not(overla
                 ordered=True,
                 path=(NodeId("lazy"),),
             ),
+            END,
         )
         await overlay.until("b1", "plait_subscriptions", lambda count: count == 2)
         taken = []

@@ -11,27 +11,34 @@ import attrs
 import pytest
 import trio
 
+from broker.codec import FrameDecoder, encode
 from broker.effects import Level
 from broker.errors import StateError
-from broker.limits import INCARNATION_MAX
+from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
 from broker.net import memory
 from broker.net.memory import Keeper, Memory, recall
-from faulttol.neighbourhood import TopologyLink
+from broker.vocabulary import HostPlace, Life, Seat, Seating
 from routing.ids import NodeId
 from tests.patience import PATIENCE_S
 
-LINK = TopologyLink(
-    child=NodeId("b2"),
-    parent=NodeId("b1"),
-    kind="broker",
-    incarnation=3,
-    address="127.0.0.1:4001",
-    parent_incarnation=2,
-    parent_address="[::1]:4000",
-    moves=1,
-    standby=2,
+SEAT = Seat(
+    broker=NodeId("b2"),
+    parent="b1",
+    term=3,
+    host=NodeId("b3"),
+    incarnation=4,
+    is_vacant=True,
+    taker="b2",
+    left=5,
 )
-KEPT: dict[str, Any] = {"format": 1, "incarnation": 3, "links": [attrs.asdict(LINK)]}
+PLACE = HostPlace(host=NodeId("b3"), incarnation=4, address="[::1]:4000", site="b2", rank=1)
+SEATING = Seating(
+    seats=(SEAT, Seat(broker=NodeId("b1"), parent="", term=1, host=NodeId("b1"), incarnation=1)),
+    hosts=(PLACE, HostPlace(host=NodeId("b1"), incarnation=1, address="")),
+    failed=(Life(NodeId("b2"), 7), Life(NodeId("b4"), 2)),
+    proven=(Life(NodeId("b2"), 7),),
+)
+KEPT: dict[str, Any] = {"format": 2, "incarnation": 3, **attrs.asdict(SEATING)}
 
 
 @pytest.fixture
@@ -40,8 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_was_written_is_recalled(path: Path) -> None:
-    root = attrs.evolve(LINK, child=NodeId("b1"), address="", parent_address="")
-    for kept in (Memory(7, (LINK, root)), Memory(INCARNATION_MAX), Memory(8, (root,))):
+    for kept in (Memory(7, SEATING), Memory(INCARNATION_MAX), Memory(8, Seating(seats=(SEAT,)))):
         kept.write(path)
 
         assert recall(path) == kept
@@ -62,8 +68,33 @@ def test_a_link_to_the_file_stays_one(path: Path) -> None:
     assert recall(target) == Memory(2)
 
 
-def with_link(**changes: object) -> dict[str, Any]:
-    return {**KEPT, "links": [attrs.asdict(LINK), {**attrs.asdict(LINK), **changes}]}
+def test_of_a_file_of_the_format_before_the_incarnation_is_recalled(path: Path) -> None:
+    link = {"child": "b2", "parent": "b1", "kind": "broker", "incarnation": 3}
+    path.write_text(json.dumps({"format": 1, "incarnation": 9, "links": [link]}))
+
+    assert recall(path) == Memory(9)
+
+
+def test_whatever_others_may_tell_is_recalled(path: Path) -> None:
+    """Or a stranger could see to it that a broker does not start again."""
+    most = DEFAULT_LIMITS.number_max
+    life = Life(NodeId("."), most)
+    seat = attrs.evolve(SEAT, parent="\x1b[2J", term=most, incarnation=most, taker="\n", left=most)
+    place = attrs.evolve(PLACE, incarnation=0, address="nonsense" * 30, site="\x00", rank=most)
+    told = Seating(seats=(seat,), hosts=(place,), failed=(life,), proven=(life,))
+    assert FrameDecoder().feed(encode(told)) == [told]
+
+    Memory(1, told).write(path)
+
+    assert recall(path) == Memory(1, told)
+
+
+def with_seat(**changes: object) -> dict[str, Any]:
+    return {**KEPT, "seats": [attrs.asdict(SEAT), {**attrs.asdict(SEAT), **changes}]}
+
+
+def with_host(**changes: object) -> dict[str, Any]:
+    return {**KEPT, "hosts": [{**attrs.asdict(PLACE), **changes}]}
 
 
 DAMAGED: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
@@ -71,39 +102,36 @@ DAMAGED: dict[str, tuple[str | bytes | dict[str, Any], str]] = {
     "truncated": (json.dumps(KEPT)[:40], "not JSON"),
     "not UTF-8": (b"\xff\xfe\x00", "not JSON"),
     "deep": ("[" * 100_000, "not JSON"),
-    "digits": ('{"format":1,"incarnation":' + "9" * 5000 + ',"links":[]}', "not JSON"),
+    "digits": ('{"format":2,"incarnation":' + "9" * 5000 + ',"seats":[]}', "not JSON"),
     "null": ("null", "what is kept: a JSON object expected, None found"),
     "list": ("[]", "what is kept: a JSON object expected"),
     "number": ("1", "what is kept: a JSON object expected"),
-    "field missing": ({"format": 1, "links": []}, "what is kept: a field 'incarnation' expected"),
-    "other format": ({**KEPT, "format": 2}, "format of what is kept: format 1 expected, 2 found"),
-    "format true": ({**KEPT, "format": True}, "format of what is kept: format 1 expected"),
-    "1e400": ('{"format":1,"incarnation":1e400,"links":[]}', "whole number .* expected, inf found"),
+    "field missing": ({"format": 2, "seats": []}, "what is kept: a field 'incarnation' expected"),
+    "list missing": ({"format": 2, "incarnation": 1}, "what is kept: a field 'seats' expected"),
+    "other format": ({**KEPT, "format": 3}, "format of what is kept: format 2 or 1 expected, 3"),
+    "format true": ({**KEPT, "format": True}, "format of what is kept: format 2 or 1 expected"),
+    "1e400": ('{"format":2,"incarnation":1e400}', "whole number .* expected, inf found"),
     "fraction": ({**KEPT, "incarnation": 1.5}, "incarnation of what is kept: a whole number"),
     "true": ({**KEPT, "incarnation": True}, "incarnation of what is kept: a whole number"),
     "negative": ({**KEPT, "incarnation": -5}, "a whole number from 0 to .* expected, -5 found"),
     "absurd": ({**KEPT, "incarnation": 2**64 - 1}, "incarnation of what is kept: a whole number"),
-    "links no list": ({**KEPT, "links": {}}, "links of what is kept: a list expected"),
-    "links of numbers": ({**KEPT, "links": [1]}, "link 1: a JSON object expected, 1 found"),
-    "link without fields": ({**KEPT, "links": [{}]}, "link 1: a field 'child' expected"),
-    "child a number": (with_link(child=1), "child of link 2: a name expected, 1 found"),
-    "name empty": (with_link(child=""), "child of link 2: 1 to 255 printable characters expected"),
+    "seats no list": ({**KEPT, "seats": {}}, "seats of what is kept: a list expected"),
+    "seats of numbers": ({**KEPT, "seats": [1]}, "seat 1: a JSON object expected, 1 found"),
+    "seat without fields": ({**KEPT, "seats": [{}]}, "seat 1: a field 'host' expected"),
+    "broker a number": (with_seat(broker=1), "broker of seat 2: 1 to 255 .* expected, 1 found"),
+    "name empty": (with_seat(host=""), "host of seat 2: 1 to 255 printable characters expected"),
     "name long": (
-        with_link(parent="x" * 256),
-        r"parent of link 2: .* expected, 'x{59}\.\.\. found",
+        with_seat(broker="x" * 256),
+        r"broker of seat 2: .* expected, 'x{59}\.\.\. found",
     ),
-    "name unprintable": (with_link(parent="\x1b[2J"), "parent of link 2: 1 to 255 printable"),
-    "kind": (with_link(kind="client"), "kind of link 2: 'broker' expected, 'client' found"),
-    "address": (with_link(address="nonsense"), "address of link 2: host:port expected"),
-    "port": (with_link(parent_address="h:99999"), "parent_address of link 2: host:port expected"),
-    "address a number": (with_link(address=5), "address of link 2: host:port expected, 5 found"),
-    "moves": (with_link(moves=-1), "moves of link 2: a whole number"),
-    "standby": (with_link(standby="1"), "standby of link 2: a whole number"),
-    "incarnation of a link": (
-        with_link(incarnation=2**60),
-        "incarnation of link 2: a whole number",
-    ),
-    "parent's incarnation": (with_link(parent_incarnation=None), "parent_incarnation of link 2"),
+    "name unprintable": (with_seat(host="\x1b[2J"), "host of seat 2: 1 to 255 printable"),
+    "parent": (with_seat(parent=None), "parent of seat 2: at most 255 characters expected"),
+    "vacant": (with_seat(is_vacant=1), "is_vacant of seat 2: true or false expected, 1 found"),
+    "term": (with_seat(term=-1), "term of seat 2: a whole number"),
+    "address a number": (with_host(address=5), "address of host 1: at most 300 .*, 5 found"),
+    "rank": (with_host(rank="1"), "rank of host 1: a whole number"),
+    "life": ({**KEPT, "failed": ["b1"]}, "failed life 1: a JSON object expected"),
+    "proven": ({**KEPT, "proven": [{"host": "b1"}]}, "proven life 1: a field 'incarnation'"),
 }
 
 

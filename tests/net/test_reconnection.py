@@ -61,8 +61,8 @@ async def test_a_subscriber_whose_connection_is_cut_misses_and_repeats_nothing(
 async def test_brokers_whose_connection_is_cut_go_on(
     overlay: Overlay, nursery: trio.Nursery
 ) -> None:
-    address = await overlay.broker("b1", limits=PATIENT)
-    proxy = await Proxy.start(nursery, address)
+    proxy = await Proxy.start(nursery)
+    address = proxy.target = await overlay.broker("b1", address=proxy.address, limits=PATIENT)
     await overlay.broker("b2", join=proxy.address, limits=PATIENT)
     async with connect(address) as up, connect(overlay.address("b2")) as down:
         below = await publisher_and_subscriber(up, down)
