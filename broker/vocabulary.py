@@ -232,8 +232,56 @@ class Stamped:
     @property
     def position(self) -> Position:
         """The same, without what it belongs to."""
-        behind = {each.topic: each.number for each in self.behind}
-        return Position(number=self.number, behind=behind)
+        return Position(number=self.number, behind=_numbers(self.behind))
+
+
+@attrs.frozen(kw_only=True)
+class StampRequest:
+    """Under `tno-tagged`: the root is asked where a publication belongs."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    topic: Topic
+    """Empty for one that goes without order."""
+
+
+@attrs.frozen(kw_only=True)
+class StampReply:
+    """The answer, to the broker where the publication was published."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    number: int
+    behind: tuple[Behind, ...]
+
+    @property
+    def position(self) -> Position:
+        """The same, without what it belongs to."""
+        return Position(number=self.number, behind=_numbers(self.behind))
+
+
+@attrs.frozen(kw_only=True)
+class Begun:
+    """Under `tno-tagged`: a subscription has begun when its topics were so far."""
+
+    subscription: SubscriptionId
+    behind: tuple[Behind, ...]
+
+    @property
+    def numbers(self) -> dict[Topic, int]:
+        """The same, by topic."""
+        return _numbers(self.behind)
+
+
+def behind_of(position: Position) -> tuple[Behind, ...]:
+    """What a publication comes behind, as it is sent."""
+    return tuple(Behind(topic, number) for topic, number in position.behind.items())
+
+
+def _numbers(behind: tuple[Behind, ...]) -> dict[Topic, int]:
+    return {each.topic: each.number for each in behind}
 
 
 @attrs.frozen(kw_only=True)
@@ -409,6 +457,9 @@ HostMessage = (
     | Introduce
     | Turns
     | Stamped
+    | StampRequest
+    | StampReply
+    | Begun
     | Recall
     | Entrust
     | Seating
@@ -447,5 +498,8 @@ MESSAGE_TYPES: Final[dict[int, type[messages.Message]]] = messages.MESSAGE_TYPES
     57: Stamped,
     58: Recall,
     59: Entrust,
+    60: StampRequest,
+    61: StampReply,
+    62: Begun,
 }
 """Everything that is on the wire. Numbers are never used again for something else."""

@@ -108,6 +108,7 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pairwise": _TOTAL_ORDER,
         "tno": _TOTAL_ORDER,
         "tno-root": _TOTAL_ORDER,
+        "tno-tagged": _TOTAL_ORDER,  # of what came in order
         "sequencer": _TOTAL_ORDER,
         "sequencer-filtered": _TOTAL_ORDER,
         "published": _TOTAL_ORDER,
@@ -831,7 +832,9 @@ def _ordered_deliveries(run: _Run) -> dict[str, dict[PublicationId, _Delivery]]:
         subscriber.name: {
             publication: delivery
             for publication, delivery in subscriber.delivered.items()
-            if publication not in unordered and _asks_for_order(delivery)
+            if publication not in unordered
+            and _asks_for_order(delivery)
+            and delivery.record.get("in_order") is not False  # its subscriber was told
         }
         for subscriber in run.subscribers.values()
     }

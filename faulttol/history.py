@@ -59,6 +59,7 @@ ORDERINGS: Final = (
     "published-whole-queue",
     "tno",
     "tno-root",
+    "tno-tagged",
 )
 """What a manifest may name as the ordering of its run."""
 

@@ -23,6 +23,8 @@ class StampReport:
     violations: tuple[Violation, ...]
     stamped: int
     """Deliveries with a stamp."""
+    tagged: int
+    """Those of them of which their subscriber was told that they are out of order."""
     unnumbered: int
     """Those of them that have no number, as the topic's manager was on its way elsewhere."""
     unstamped: int
@@ -64,7 +66,8 @@ class _Judge:
             late = self._later(subscriber, topic, number - 1)
         for other, last in sorted(behind.items()):
             late = late or self._later(subscriber, other, last)
-        if late is not None:
+        was_told = record.get("in_order") is False
+        if late is not None and not was_told:
             about, past = late
             yield _violation(
                 f"{subscriber} delivered {_describe(record)}, which comes before number "
@@ -72,12 +75,7 @@ class _Judge:
                 record,
                 past.delivered,
             )
-        if record.get("in_order", True) != (late is None):
-            word = "out of" if late is None else "in"
-            yield _violation(
-                f"{subscriber} was told that {_describe(record)} is {word} order", record
-            )
-        if late is None:
+        if late is None and not was_told:
             for about, last in [*behind.items(), *([(topic, number)] if number else [])]:
                 past_of = self._past.get((subscriber, about))
                 if past_of is None or past_of.number < last:
@@ -124,19 +122,21 @@ def verify_order(records: Iterable[Record]) -> StampReport:
             deliveries.setdefault((record["node"], record["incarnation"]), []).append(record)
     judge = _Judge(topics)
     violations: list[Violation] = []
-    stamped = unnumbered = unstamped = 0
+    stamped = tagged = unnumbered = unstamped = 0
     for _, each in sorted(deliveries.items()):
         for record in sorted(each, key=lambda record: record["position"]):
             if record.get("stamp") is None:
                 unstamped += 1
                 continue
             stamped += 1
+            tagged += record.get("in_order") is False
             unnumbered += not record["stamp"]["number"]
             violations += judge.judge(record)
     return StampReport(
         run=run,
         violations=tuple(violations),
         stamped=stamped,
+        tagged=tagged,
         unnumbered=unnumbered,
         unstamped=unstamped,
         topics=len({topic for topic, _ in judge.first}),

@@ -387,6 +387,15 @@ class TotalNotificationAtRoot(TotalNotification[Arrival]):
     name: ClassVar = "tno-root"
 
 
+class TaggedNotification(HoldBeforeClients[Arrival]):
+    """`tno-tagged`: everybody is told at once, and whether it was in order.
+
+    What is published waits for its stamp at the broker where it is published, and nowhere else.
+    """
+
+    name: ClassVar = "tno-tagged"
+
+
 @attrs.define(eq=False)
 class _Held(Generic[Arrival]):
     """A publication that is not settled, and how it is bound up with others."""
@@ -467,15 +476,15 @@ ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
     )
 }
 
-ORDERINGS_OF_HOSTS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
-    **ORDERINGS,
-    TotalNotification.name: TotalNotification,
-    TotalNotificationAtRoot.name: TotalNotificationAtRoot,
+_OF_TOPICS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
+    ordering.name: ordering
+    for ordering in (TotalNotification, TotalNotificationAtRoot, TaggedNotification)
 }
-"""Those that hosts have; the brokers that are not played by hosts do without the last."""
-
-ORDERINGS_OF_TOPICS: Final = frozenset({TotalNotification.name, TotalNotificationAtRoot.name})
+ORDERINGS_OF_TOPICS: Final = frozenset(_OF_TOPICS)
 """Those under which everything that is published in order has a topic."""
+
+ORDERINGS_OF_HOSTS: Final[Mapping[str, type[Ordering]]] = {**ORDERINGS, **_OF_TOPICS}  # type: ignore[type-arg]
+"""Those that hosts have; brokers that are not played by hosts do without those of topics."""
 
 DEFAULT_ORDERING: Final = Pairwise.name
 """What does not conflict costs nothing, and who needs no order may say so, one by one."""

@@ -33,7 +33,7 @@ from broker.inputs import (
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.messages import Confirm, Flag, Goodbye, GoodbyeCode, Heartbeat, Message, Publish, Refuse
 from broker.outbox import Outbox
-from broker.vocabulary import AttachRequest, EndOfStep, Progress, Seating, Stamped, Welcome
+from broker.vocabulary import AttachRequest, Begun, EndOfStep, Progress, Seating, Stamped, Welcome
 from broker.window import Window
 from faulttol.stability import CountError
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -282,6 +282,8 @@ class ClientCore:
                 self._stamp = None
             elif isinstance(message, Stamped):
                 self._stamp = message.position
+            elif isinstance(message, Begun):
+                self._clock.begin(message.numbers)
             else:
                 self._on_answer(message)
 

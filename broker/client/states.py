@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from broker.errors import LocalProtocolError
 from broker.messages import Confirm, Goodbye, Heartbeat, Publish, Refuse
-from broker.vocabulary import AttachRequest, EndOfStep, Progress, Seating, Stamped, Welcome
+from broker.vocabulary import AttachRequest, Begun, EndOfStep, Progress, Seating, Stamped, Welcome
 
 
 class ClientState(enum.StrEnum):
@@ -147,10 +147,10 @@ LEGAL: Final[Mapping[Contact, frozenset[type]]] = {
     Contact.GREETING: frozenset({Welcome, AttachRequest, Seating, Heartbeat, Goodbye}),
     Contact.ATTACHING: frozenset({Welcome, Seating, Heartbeat, Goodbye}),
     Contact.CONNECTED: frozenset(
-        {Publish, Stamped, Confirm, Refuse, EndOfStep, Progress, Seating, Heartbeat, Goodbye}
+        {Publish, Stamped, Begun, Confirm, Refuse, EndOfStep, Progress, Seating, Heartbeat, Goodbye}
     ),
 }
 """What a broker may say when; anything else breaks the protocol."""
 
-IN_BATCHES: Final = frozenset({Publish, Stamped, Confirm, Refuse})
+IN_BATCHES: Final = frozenset({Publish, Stamped, Begun, Confirm, Refuse})
 """What is a part of a batch; everything else stands between batches."""

@@ -47,6 +47,7 @@ from broker.vocabulary import (
     Attach,
     AttachRequest,
     AttachTables,
+    Begun,
     EndOfStep,
     Entrust,
     Hello,
@@ -60,6 +61,8 @@ from broker.vocabulary import (
     Relocated,
     Seating,
     Stamped,
+    StampReply,
+    StampRequest,
     Turns,
     Welcome,
 )
@@ -118,7 +121,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 IN_BATCHES: Final = _REQUESTS | {
     *(Publish, Settled, Acknowledge, Defer, PlacesRequest, Turns),
-    *(Stamped, Recall, Entrust),
+    *(Stamped, Recall, Entrust, StampRequest, StampReply, Begun),
     *(Confirm, Refuse, Claim, Introduce),
 }
 """What batches between brokers are made of."""

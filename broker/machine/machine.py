@@ -25,6 +25,7 @@ from broker.machine.published import PublishedPublications
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.machine.streams import sent_since
+from broker.machine.tagged import TaggedPublications
 from broker.machine.topics import RootedTopicPublications, TopicPublications
 from broker.messages import (
     Advertise,
@@ -53,6 +54,7 @@ from routing.orderings import (
     Published,
     PublishedProgressive,
     PublishedWholeQueue,
+    TaggedNotification,
     TotalNotification,
     TotalNotificationAtRoot,
 )
@@ -67,6 +69,7 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
     PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
     TotalNotification.name: (TopicPublications, TopicTable),
     TotalNotificationAtRoot.name: (RootedTopicPublications, TopicTable),
+    TaggedNotification.name: (TaggedPublications, TopicTable),
 }
 """What an ordering needs that does more than decide when something is settled."""
 

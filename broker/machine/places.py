@@ -19,14 +19,14 @@ one life of a subscriber.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
 from broker.codec import decode_content
 from broker.errors import RemoteProtocolError
+from broker.machine.asking import AskingPublications, key_of
 from broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
-from broker.machine.queues import QueuedPublications
 from broker.messages import Message, PlacesRequest, Publish
 from broker.vocabulary import Turn, Turns
 from faulttol.steplog import NO_PLACE, Entry, Key, Place, StepLog
@@ -51,16 +51,7 @@ class _PlacedRoute(Route):
     """By hop."""
 
 
-@attrs.frozen
-class _Asked:
-    """What somebody asked, and is to be answered."""
-
-    source: Neighbour
-    step: int
-    subscribers: tuple[NodeId, ...]
-
-
-class PlacedPublications(QueuedPublications):
+class PlacedPublications(AskingPublications[PlacesRequest, Turns]):
     """The publications under way at a broker that has the root number them."""
 
     ordering: FilteredSequencer[Arrival]
@@ -68,12 +59,6 @@ class PlacedPublications(QueuedPublications):
     def __init__(self, **parts: Any) -> None:
         """Begin with none; the parts are those of `Publications`."""
         super().__init__(**parts)
-        self._unplaced: dict[Key, Arrival] = {}
-        """What was published here, until the root has answered."""
-        self._asked: dict[Key, _Asked] = {}
-        """The requests of others, until the root has answered."""
-        self._asked_in: dict[Key, int] = {}
-        """The steps of those requests of which the answer may be needed once more."""
         self._given: dict[NodeId, Place] = {}
         """At the root, the last place that each subscriber was given, unless that is stable."""
         self._served: dict[NodeId, Place] = {}
@@ -82,47 +67,22 @@ class PlacedPublications(QueuedPublications):
         """By each neighbour, for the publication that comes next."""
         self._places_again: Sequence[tuple[NodeId, Place]] = ()
         """While steps are taken again: what the log has of the present one."""
-        self._answered_again: Sequence[Key] = ()
 
     # --- turns ------------------------------------------------------------------------------
 
+    request_type: ClassVar = PlacesRequest
+
     def on_notice(self, source: Neighbour, notice: Message) -> None:
         """Take in what this ordering has to say beside publications."""
-        if isinstance(notice, PlacesRequest):
-            key = (notice.publisher, notice.incarnation, notice.seq)
-            self._asked[key] = _Asked(source, self._steps.number, notice.subscribers)
-            if self.neighbours.parent is not None:
-                self._steps.send(self.neighbours.parent, notice)
-            return
-        if not isinstance(notice, Turns):
-            super().on_notice(source, notice)
-            return
-        key = (notice.publisher, notice.incarnation, notice.seq)
-        if notice.is_answer and key in self._asked:
-            self._note_answered(key)
-            asked = self._asked.pop(key)
-            self._asked_in[key] = asked.step
-            asker = asked.source
-            if isinstance(asker, Below) and self.neighbours.below.get(asker.node) is asker:
-                self._steps.send(asker, notice)
-        elif notice.is_answer and key in self._unplaced:
-            self._take_turns(key, notice.step, notice.turns)
-        elif not notice.is_answer:
+        if isinstance(notice, Turns) and not notice.is_answer:
             self._announced[source.hop] = notice
+        else:
+            super().on_notice(source, notice)
 
-    def _ask(self, arrival: Arrival, wanted: Iterable[NodeId]) -> None:
-        """Ask the root for turns."""
-        self.ordering.hold(arrival, {})
-        self._unplaced[arrival.key] = arrival
-        parent = self.neighbours.parent
-        if parent is None:
-            self._asked[arrival.key] = _Asked(arrival.source, self._steps.number, tuple(wanted))
-            return
-        publisher, incarnation, seq = arrival.key
-        request = PlacesRequest(
-            publisher=publisher, incarnation=incarnation, seq=seq, subscribers=tuple(wanted)
-        )
-        self._steps.send(parent, request)
+    @staticmethod
+    def answer_in(message: Message) -> Turns | None:
+        """The message, if it answers somebody."""
+        return message if isinstance(message, Turns) and message.is_answer else None
 
     def end_step(self) -> None:
         """Answer what was asked in this step, and say in the log who was handed what last."""
@@ -133,63 +93,34 @@ class PlacedPublications(QueuedPublications):
         super().end_step()
 
     def _answer_all(self) -> None:
-        """At the root, answer the requests of this step, in an order that follows from them."""
-        if self.neighbours.parent is None and self._asked:
-            base = self._steps.log.base
-            self._given = {name: at for name, at in self._given.items() if at[0] > base}
-            for key in sorted(self._asked):
-                self._answer(key, self._asked.pop(key))
+        base = self._steps.log.base
+        self._given = {name: at for name, at in self._given.items() if at[0] > base}
+        super()._answer_all()
 
-    def _answer(self, key: Key, asked: _Asked) -> None:
+    def _answer(self, request: PlacesRequest) -> Turns:
         step = self._steps.number
+        key = key_of(request)
         turns = []
-        for name in asked.subscribers:
+        for name in request.subscribers:
             turns.append(Turn(name, (), *self._given.get(name, NO_PLACE)))
             self._given[name] = (step, *key)
-        if key in self._unplaced:
-            self._take_turns(key, step, turns)
-            return
-        publisher, incarnation, seq = key
-        answer = Turns(
-            publisher=publisher,
-            incarnation=incarnation,
-            seq=seq,
+        return Turns(
+            publisher=request.publisher,
+            incarnation=request.incarnation,
+            seq=request.seq,
             step=step,
             turns=tuple(turns),
             is_answer=True,
         )
-        self._steps.send(asked.source, answer)
 
-    def _note_answered(self, key: Key) -> None:
-        """The answer came in this step: whoever gave it may forget it when that is stable."""
-        self._steps.order = [*(self._steps.order or ()), key]
-
-    def first_unstable_step(self) -> int | None:
-        """Nor is a request forgotten of which the answer is to be given, or may be once more."""
-        steps = [super().first_unstable_step(), *(asked.step for asked in self._asked.values())]
-        needed = {}
-        for neighbour in self.neighbours.children():
-            for control in neighbour.controls:
-                match control.message:
-                    case Turns(
-                        publisher=publisher, incarnation=incarnation, seq=seq, is_answer=True
-                    ):
-                        key = (publisher, incarnation, seq)
-                        needed[key] = self._asked_in.get(key, control.step)
-        self._asked_in = needed
-        return min((step for step in (*steps, *needed.values()) if step is not None), default=None)
-
-    def _take_turns(self, key: Key, step: int, turns: Iterable[Turn]) -> None:
+    def _take_answer(self, arrival: Arrival, answer: Turns) -> None:
         """Send what was published here where it is wanted: now there are turns."""
-        self._note_answered(key)
-        arrival = self._unplaced.pop(key)
-        self.ordering.take_out(arrival)
         assert isinstance(arrival.route, _WantedRoute)
         wanted = arrival.route.wanted
         # Who failed together with this broker was asked for, and is not known here any more.
-        known = [turn for turn in turns if turn.subscriber in wanted]
+        known = [turn for turn in answer.turns if turn.subscriber in wanted]
         placed = [attrs.evolve(turn, way=wanted[turn.subscriber]) for turn in known]
-        arrival.route = self._placed_route(arrival.key, step, placed)
+        arrival.route = self._placed_route(arrival.key, answer.step, placed)
         arrival.missing += len(arrival.route.down)
         if arrival.route.climbs:
             self._climb(arrival)
@@ -254,7 +185,14 @@ class PlacedPublications(QueuedPublications):
         """Ask for turns for what is published here, and pass on what has them."""
         route = arrival.route
         if isinstance(route, _WantedRoute) and route.wanted:
-            self._ask(arrival, route.wanted)
+            publisher, incarnation, seq = arrival.key
+            request = PlacesRequest(
+                publisher=publisher,
+                incarnation=incarnation,
+                seq=seq,
+                subscribers=tuple(route.wanted),
+            )
+            self._ask(arrival, request)
             return
         super()._settle(arrival)
 
@@ -284,11 +222,6 @@ class PlacedPublications(QueuedPublications):
         assert isinstance(route, _PlacedRoute)
         (turn,) = route.turns[client.hop]
         return self._served.get(client.node, NO_PLACE) >= turn.after
-
-    def waits_for(self, arrival: Arrival) -> str | None:
-        """The parent, by which turns come; what has its turns waits for those before it."""
-        parent = self.neighbours.parent
-        return parent.node if parent is not None and arrival.key in self._unplaced else None
 
     def _offer(self, client: Below, arrival: Arrival) -> None:
         super()._offer(client, arrival)
@@ -326,21 +259,11 @@ class PlacedPublications(QueuedPublications):
     def begin_again(self, entry: Entry) -> None:
         """Take the step of this entry once more."""
         super().begin_again(entry)
-        self._places_again, self._answered_again = entry.places, entry.order
+        self._places_again = entry.places
 
     def end_again(self) -> None:
         """Hand over what was handed over in this step; the last of it may be missing by now."""
-        self._answer_all()
         super().end_again()
-        for key in self._answered_again:
-            self._asked.pop(key, None)
-            arrival = self._unplaced.pop(key, None)
-            if arrival is not None:  # nobody has the answer any more, so it is stable
-                self.ordering.take_out(arrival)
-                arrival.settled_in = self._steps.number
-                arrival.missing, arrival.is_over = 0, True
-                arrival.stable = True
-                self._pass_on_stable(arrival)
         for client, place in self._places_again:
             if client in self.neighbours.below:
                 self._served[client] = place
@@ -350,5 +273,4 @@ class PlacedPublications(QueuedPublications):
         return {
             **super().state(),
             "served": dict(self._served),
-            "unplaced": dict.fromkeys(self._unplaced),
         }

@@ -41,12 +41,13 @@ from broker.machine.neighbours import (
 )
 from broker.machine.publications import Publications
 from broker.messages import Flag, Message, Publish
-from broker.vocabulary import Behind, Entrust, Recall, Stamped
+from broker.vocabulary import Entrust, Recall, Stamped, behind_of
 from faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
 from routing.filters import Filter
 from routing.ids import NodeId
 from routing.limits import TOPIC_CHARACTERS_MAX
 from routing.orderings import TotalNotification
+from routing.tables import Subscription
 from routing.topics.position import Position
 from routing.topics.protocol import Topic
 from routing.topics.table import TOPIC, TopicTable, topics_of
@@ -88,6 +89,42 @@ class _TopicRoute(Route):
     topic: Topic
 
 
+def objection_to(wanted: Filter) -> str:
+    """Why nobody can have such a subscription where topics are ordered; empty if one can."""
+    topics = topics_of(wanted)
+    if topics is None:
+        return (
+            "where topics are ordered a subscription names its topics, as in topic = 'a' or "
+            f"topic IN ('a', 'b'); {wanted} does not"
+        )
+    if any(len(topic) > TOPIC_CHARACTERS_MAX for topic in topics):
+        return f"a topic has at most {TOPIC_CHARACTERS_MAX} characters"
+    return ""
+
+
+def topic_of(content: Content, source: Neighbour) -> Topic:
+    """The topic on which something is published."""
+    topic = content.get(TOPIC)
+    if isinstance(topic, str) and len(topic) <= TOPIC_CHARACTERS_MAX:
+        return Topic(topic)
+    raise RemoteProtocolError(
+        f"a publication from {source.node} without a topic: where topics are ordered the attribute "
+        f"{TOPIC!r} is a string of at most {TOPIC_CHARACTERS_MAX} characters, {topic!r} found"
+    )
+
+
+def stamped(key: Key, position: Position) -> Stamped:
+    """What is said before a publication."""
+    publisher, incarnation, seq = key
+    return Stamped(
+        publisher=publisher,
+        incarnation=incarnation,
+        seq=seq,
+        number=position.number,
+        behind=behind_of(position),
+    )
+
+
 class TopicPublications(Publications):
     """The publications under way at a broker that orders them by topics."""
 
@@ -125,15 +162,7 @@ class TopicPublications(Publications):
     @staticmethod
     def objection_to(wanted: Filter) -> str:
         """Why a client cannot have such a subscription; empty if it can."""
-        topics = topics_of(wanted)
-        if topics is None:
-            return (
-                f"under ordering {TotalNotification.name} a subscription names its topics, as in "
-                f"topic = 'a' or topic IN ('a', 'b'); {wanted} does not"
-            )
-        if any(len(topic) > TOPIC_CHARACTERS_MAX for topic in topics):
-            return f"a topic has at most {TOPIC_CHARACTERS_MAX} characters"
-        return ""
+        return objection_to(wanted)
 
     def _route(self, source: Neighbour, publication: Publish) -> Route:
         if publication.flags & Flag.UNORDERED:
@@ -143,7 +172,7 @@ class TopicPublications(Publications):
     def _compute_route(self, source: Neighbour, publication: Publish) -> Route:
         """To whom it goes, and whether to the topic's manager before that."""
         attributes = decode_content(publication.content)
-        topic = self._topic_of(attributes, source)
+        topic = topic_of(attributes, source)
         index = self.interests.subscriptions.index
         hops = index.hops_of(index.matching_bits(attributes))
         below, parent = self.neighbours.below, self.neighbours.parent
@@ -171,17 +200,6 @@ class TopicPublications(Publications):
     def _is_managed_above(self, topic: Topic) -> bool:
         """Whether a publication has to climb to be numbered."""
         return UP in self._table.hops(topic)
-
-    @staticmethod
-    def _topic_of(content: Content, source: Neighbour) -> Topic:
-        topic = content.get(TOPIC)
-        if isinstance(topic, str) and len(topic) <= TOPIC_CHARACTERS_MAX:
-            return Topic(topic)
-        raise RemoteProtocolError(
-            f"a publication from {source.node} without a topic: under ordering "
-            f"{TotalNotification.name} the attribute {TOPIC!r} is to be a string of at most "
-            f"{TOPIC_CHARACTERS_MAX} characters, {topic!r} found"
-        )
 
     # --- on their way -----------------------------------------------------------------------
 
@@ -219,15 +237,7 @@ class TopicPublications(Publications):
         super()._tell_settled(arrival)
 
     def _tell_position(self, neighbour: Neighbour, key: Key, position: Position) -> None:
-        publisher, incarnation, seq = key
-        stamped = Stamped(
-            publisher=publisher,
-            incarnation=incarnation,
-            seq=seq,
-            number=position.number,
-            behind=tuple(Behind(topic, n) for topic, n in position.behind.items()),
-        )
-        self._steps.send(neighbour, stamped, key=key)
+        self._steps.send(neighbour, stamped(key, position), key=key)
 
     # --- stamps -----------------------------------------------------------------------------
 
@@ -286,10 +296,11 @@ class TopicPublications(Publications):
             case _:
                 super().on_notice(source, notice)
 
-    def _on_subscribed(self, topic: Topic, hop: NodeId) -> None:
+    def _on_subscribed(self, topic: Topic, entry: Subscription) -> None:
         """Somebody has subscribed: call the manager if it has to be here now."""
         if self._again is not None:
             return
+        hop = entry.hop
         known = self._topics.get(topic)
         if known is None and self.neighbours.parent is None:
             self._put(topic, Place.HERE)
@@ -298,9 +309,9 @@ class TopicPublications(Publications):
             self._say(self.neighbours.below[known.hop], Recall(topic=topic))
         self._looked_at[topic] = None
 
-    def _on_left(self, topic: Topic, hop: NodeId) -> None:
+    def _on_left(self, topic: Topic, entry: Subscription) -> None:
         """Somebody has gone: perhaps the manager may go down."""
-        del hop
+        del entry
         if self._again is None:
             self._looked_at[topic] = self._moved[topic] = None
 

@@ -25,6 +25,10 @@ class Clock:
         self.numbers: dict[Topic, int] = {}
         """The last of each topic that it has had, or that something came behind."""
 
+    def begin(self, numbers: Mapping[Topic, int]) -> None:
+        """A subscription has begun, and what had been published by then is late."""
+        self.numbers = raised(self.numbers, numbers)
+
     def takes_in_order(self, topic: Topic, position: Position) -> bool:
         """Whether it comes where it belongs; if so, it counts from now on."""
         numbers = self.numbers

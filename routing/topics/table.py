@@ -28,7 +28,7 @@ def topics_of(wanted: Filter) -> frozenset[Topic] | None:
     return frozenset(topics)
 
 
-def _ignore(topic: Topic, hop: NodeId) -> None:
+def _ignore(topic: Topic, entry: Subscription) -> None:
     """Nobody has to know."""
 
 
@@ -45,8 +45,8 @@ class TopicTable:
         """With each other topic, how many subscribers have both."""
         self.left: set[Topic] = set()
         """Those that somebody has left who may have one of the others now."""
-        self.when_subscribed: Callable[[Topic, NodeId], None] = _ignore
-        self.when_left: Callable[[Topic, NodeId], None] = _ignore
+        self.when_subscribed: Callable[[Topic, Subscription], None] = _ignore
+        self.when_left: Callable[[Topic, Subscription], None] = _ignore
 
     def hops(self, topic: Topic) -> Iterable[NodeId]:
         """Where subscribers of a topic are."""
@@ -81,7 +81,7 @@ class TopicTable:
             own[topic] += 1
             if own[topic] == 1:
                 self._count(topic, own, 1)
-            self.when_subscribed(topic, entry.hop)
+            self.when_subscribed(topic, entry)
 
     def remove_subscription(self, entry: Subscription) -> None:
         """Somebody has gone."""
@@ -92,7 +92,7 @@ class TopicTable:
             if topic not in own:
                 self._count(topic, own, -1)
                 self.left.add(topic)
-            self.when_left(topic, entry.hop)
+            self.when_left(topic, entry)
         if not own:
             del self._topics[entry.client]
 

@@ -24,10 +24,10 @@ from scripts.verdict import VIOLATIONS_SHOWN
 def command(directory: Path, as_json: bool) -> None:
     """Judge by their stamps whether publications on topics came where they belong.
 
-    Under the ordering `tno` every delivery has a stamp: the number of the publication on its topic,
-    and of other topics the numbers behind which it comes. RUN is a run directory, or a folder with
-    run directories below it. No broker is believed, nor any client that says it was in order: only
-    what was published, in which order it was delivered, and the stamps count.
+    Under the orderings `tno` and `tno-tagged` a delivery has a stamp: the number of the publication
+    on its topic, and of other topics the numbers behind which it comes. RUN is a run directory, or
+    a folder with run directories below it. No broker is believed, nor any client that says it was
+    in order: only what was published, in which order it was delivered, and the stamps count.
 
     Exit code 1 if something came elsewhere than its stamp says, or a number was given out twice; 2
     if nothing has a stamp.
@@ -47,11 +47,12 @@ def command(directory: Path, as_json: bool) -> None:
 def _print(report: StampReport) -> None:
     click.echo(
         f"{report.run}: {report.stamped} deliveries on {report.topics} topics with stamps, "
-        f"{report.unnumbered} of them without a number; {report.unstamped} without a stamp"
+        f"{report.tagged} of them told to be out of order, {report.unnumbered} without a number; "
+        f"{report.unstamped} without a stamp"
     )
     for violation in report.violations[:VIOLATIONS_SHOWN]:
         click.echo(f"  {violation}")
     if len(report.violations) > VIOLATIONS_SHOWN:
         click.echo(f"  ... and {len(report.violations) - VIOLATIONS_SHOWN} more violations")
     if not report.violations and report.stamped:
-        click.echo("  all of it came where it belongs")
+        click.echo("  all else came where it belongs")

@@ -29,6 +29,8 @@ from broker.vocabulary import (
     Attach,
     AttachRequest,
     AttachTables,
+    Begun,
+    Behind,
     EndOfStep,
     Entrust,
     Hello,
@@ -43,6 +45,8 @@ from broker.vocabulary import (
     Relocated,
     Seating,
     Stamped,
+    StampReply,
+    StampRequest,
     Turns,
     Welcome,
 )
@@ -84,6 +88,9 @@ NEW_SAMPLES: Final[tuple[Message, ...]] = (
     Stamped(publisher=NodeId("nyse"), incarnation=1, seq=1, number=1, behind=()),
     Recall(topic=Topic("news")),
     Entrust(topic=Topic("news"), number=3, is_left=False),
+    StampRequest(publisher=NodeId("nyse"), incarnation=1, seq=1, topic=Topic("news")),
+    StampReply(publisher=NodeId("nyse"), incarnation=1, seq=1, number=1, behind=()),
+    Begun(subscription=SubscriptionId("alice/1"), behind=(Behind(Topic("news"), 3),)),
     Seating(),
     AttachRequest(broker=HERE),
     Attach(

@@ -132,3 +132,52 @@ def test_a_subscription_without_topics_is_refused_with_a_sentence() -> None:
 
     (refusal,) = client.refusals
     assert "names its topics" in refusal.reason
+
+
+def test_who_does_not_wait_is_told_what_came_out_of_order() -> None:
+    """A publication from nearby overtakes one from afar that was stamped before it."""
+    world = overlay("tno-tagged")
+    clients = crowd(world)
+    for n in range(30):
+        for client in clients:
+            client.publishes(topic=("ibm", "sun", "hp")[n % 3], n=n)
+        world.passes(0.004)
+    world.passes(2)
+
+    assert [len(client.deliveries) for client in clients] == [120, 80, 40, 120]
+    tagged = [d for client in clients for d in client.deliveries if not d.in_order]
+    assert 0 < len(tagged) < 300
+    assert world.troubles("tno-tagged") == []
+    assert world.troubles("tno") == []  # by what its stamps say, a history is judged alike
+    assert verify_order(world.world.records()).violations == ()
+
+
+@pytest.mark.parametrize("lost", ["root", "left"])
+def test_what_was_stamped_is_not_stamped_again_after_a_crash(lost: str) -> None:
+    world = overlay("tno-tagged")
+    clients = crowd(world)
+    for n in range(12):
+        for client in clients:
+            client.publishes(topic=("ibm", "sun", "hp")[n % 3], n=n)
+            world.passes(0.003)
+        if n == 6:
+            world.crashes(lost)
+    world.passes(20)
+
+    assert len(clients[0].deliveries) == len(clients[3].deliveries) == 48
+    assert world.troubles("tno-tagged") == []
+    assert verify_order(world.world.records()).violations == ()
+
+
+def test_for_who_subscribes_everything_is_late_that_was_stamped_before() -> None:
+    """It may name too little: nobody knew whose order it had to fit."""
+    world = overlay("tno-tagged")
+    clients = crowd(world)
+    talk(world, clients, 6)
+    late = world.client("late", "left")
+
+    late.subscribes("topic IN ('ibm', 'hp', 'new')")
+    world.passes(0.5)
+
+    assert late.core._clock.numbers == {"ibm": 8, "hp": 8}
+    assert late.deliveries == []

@@ -33,12 +33,12 @@ from broker.messages import (
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from broker.vocabulary import Join, Stamped
+from broker.vocabulary import Begun, Join, Stamped
 from faulttol.stability import LeafStream
 from faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.orderings import ORDERINGS_OF_TOPICS
+from routing.orderings import ORDERINGS_OF_TOPICS, TaggedNotification
 from routing.tables import RoutingEntry
 from routing.topics.position import Clock, Position
 from routing.topics.protocol import Topic
@@ -91,6 +91,8 @@ class Leaf:
         self.clock = Clock()
         self.position: Position | None = None
         """Of what comes next."""
+        self.tagged: set[Key] = set()
+        """What came elsewhere than its stamp says."""
 
     def entry(self, name: Any, text: str) -> Any:
         """As a table has it."""
@@ -205,6 +207,8 @@ class Leaf:
                 self.position = None
             elif isinstance(message, Stamped):
                 self.position = message.position
+            elif isinstance(message, Begun):
+                self.clock.begin(message.numbers)
             else:
                 raise AssertionError(message)
 
@@ -215,7 +219,12 @@ class Leaf:
             assert position is not None, f"{self.node} got {key} without a stamp"
             self.world.stats["stamped" if position.number else "stamped without a number"] += 1
             before = dict(self.clock.numbers)
-            if not self.clock.takes_in_order(Topic(f"t{value}"), position):
+            if self.clock.takes_in_order(Topic(f"t{value}"), position):
+                return
+            if self.world.settings.ordering == TaggedNotification.name:
+                self.world.stats["tagged"] += 1
+                self.tagged.add(key)
+            else:
                 self.world.disordered.append(f"{self.node} got {key} {position} after {before}")
 
     def progress(self) -> Progress:
@@ -1054,7 +1063,11 @@ class World:
         if self.settings.ordering in ("none", "fifo") or "published" in self.settings.ordering:
             return []  # what was published does not keep the order that it set out to keep
         streams = {
-            leaf.node: [k for k, _ in leaf.delivered if not self.published[k][2] & Flag.UNORDERED]
+            leaf.node: [
+                key
+                for key, _ in leaf.delivered
+                if not self.published[key][2] & Flag.UNORDERED and key not in leaf.tagged
+            ]
             for leaf in self.leaves.values()
         }
         return disagreements(streams)
@@ -1194,7 +1207,7 @@ def _compare_state(
     unstable = {key for _, key in found["arrivals"]} - set(stable)
     for what, after in found["state"].items():
         before = lost[what]
-        if what in ("awaited", "unplaced"):
+        if what in ("awaited", "unanswered"):
             before, after = (
                 {key: hops for key, hops in each.items() if key in unstable}
                 for each in (before, after)

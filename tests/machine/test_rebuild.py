@@ -39,6 +39,7 @@ ORDERINGS: Final = (
     "published-whole-queue",
     "tno",
     "tno-root",
+    "tno-tagged",
 )
 
 
