@@ -95,6 +95,7 @@ class Joining:
         if not me.is_ready:
             me.is_ready = True
             self._is_new = False  # should it have nothing to play one day, it stands by
+            self._greetings.greet_waiting()
             self._parts.outbox.add(BecomeReady())
             millis = round(1000 * (me.now - me.started_at), 3)
             kind = "operational" if self._was_there else "joined"
@@ -316,7 +317,7 @@ class Joining:
         parts.playing.resume(connection, 0)
 
     def _make_known(self, connection: Connection, welcome: Welcome) -> None:
-        """Say who is here; then hear who plays what."""
+        """Say who is here, and what it knows of who plays what; then hear what others do."""
         parts = self._parts
         me = parts.me
         connection.kind, connection.state = NodeKind.HOST, LinkState.TO_HOST
@@ -331,7 +332,9 @@ class Joining:
             rank=self.standby,
         )
         parts.seats.learn(Seating(hosts=(place,)))
-        parts.connections.send(connection, Seating(hosts=(place,)))
+        # What it has given up itself, nobody else may know who is left.
+        connection.seats_told = parts.seats.version
+        parts.connections.send(connection, parts.seats.everything())
         if self.standby:
             self._become_ready()
         self.on_seating(connection)

@@ -196,22 +196,41 @@ def test_who_has_attached_where_nothing_came_of_it_has_the_broker_taken_up_all_t
     assert overlay.troubles() == []
 
 
-def test_a_rebuilt_broker_is_compared_with_what_it_was_in_the_term_that_it_replaces() -> None:
+def test_a_broker_that_has_not_joined_is_not_handed_over() -> None:
     overlay = Lively()
-    overlay.brokers("b0", b1="b0", b2="b0")
-    reader, writer = overlay.client("reader", "b2"), overlay.client("writer", "b1")
-    writer.advertises("TRUE")
+    overlay.brokers("b0", b1="b0")
+    overlay.freezes("b0")  # whoever has to be asked does not answer
+    overlay.world.add_broker(NodeId("b2"), NodeId("b1"))
     overlay.passes(0.5)
-    overlay.freezes("b1")
-    for number in range(8):
-        reader.subscribes(f"x = {number}")
-    overlay.passes(3 * TIMEOUT_S)
-    # Its steps of the first term have the numbers of others in the second.
+    b2 = overlay.host("b2")
+
+    assert overlay.players("b2") == ["b2"]
+    reason, effects = b2.relocate(overlay.world.now, NodeId("b2"), NodeId("b1"))
+    assert (reason, effects) == ("b2 is about to join", [])
+
+
+def test_who_comes_before_a_broker_has_joined_is_let_in_as_soon_as_it_has() -> None:
+    overlay = Lively()
+    overlay.brokers("b0")
+    overlay.world.add_broker(NodeId("b1"), NodeId("b0"))
+    overlay.world.add_broker(NodeId("b2"), NodeId("b1"))
+    overlay.passes(INTERVAL_S / 2)
+
+    assert overlay.world.nodes[NodeId("b2")].is_ready
+    assert overlay.players("b2") == ["b2"]
+
+
+def test_who_gives_a_broker_up_whose_only_neighbour_fails_tells_it_where_it_comes_next() -> None:
+    overlay = Lively(delta=2)
+    overlay.brokers("b0", b1="b0", b2="b0")
+    overlay.crashes("b0")
+    overlay.relocates("b2", host="b1")
+    overlay.freezes("b1")  # or it would visit, before the other one comes
+    overlay.passes(5 * LINK_DELAY_S)
     overlay.goes_on("b1")
     overlay.passes(2 * TIMEOUT_S)
 
-    assert overlay.players("b1") == ["b1"]
-    assert overlay.cores.comparison.compared == 2
+    assert overlay.players("b0") == overlay.players("b2") == ["b1"]
     assert overlay.troubles() == []
 
 
