@@ -72,15 +72,10 @@ ordering_option: Final = click.option(
     type=click.Choice(list(ORDERINGS)),
     help="What is promised, instead of what the configuration says.",
 )
-NOT_SURVIVED: Final = "0 under {}".format(
-    ", ".join(name for name, ordering in ORDERINGS.items() if not ordering.survives_crashes)
-)
-"""What to say wherever one can ask how many crashes are to be survived."""
-
 delta_option: Final = click.option(
     "--delta",
     type=click.IntRange(min=0),
-    help=f"Crashes to survive, instead of what the configuration says; {NOT_SURVIVED}.",
+    help="Crashes to survive, instead of what the configuration says.",
 )
 detection_option: Final = click.option(
     "--detection",

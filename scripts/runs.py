@@ -8,7 +8,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from broker.core import BrokerCore
 from broker.effects import Effect
 from broker.event_lines import forward_lines
 from broker.limits import DEFAULT_LIMITS
@@ -178,8 +177,8 @@ def run_simulated(plan: RunPlan) -> Report:
             show(happening)
 
         def show_forwards(node: Node, effects: list[Effect]) -> None:
-            if isinstance(node.core, BrokerCore):
-                for line in forward_lines(lambda _: node.name, effects):
+            if node.host is not None:
+                for line in forward_lines(node.core.node_at, effects):
                     events.write(line)
 
         if configuration.logging_level is LoggingLevel.FULL:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client_core import ClientCore
+from broker.client.core import ClientCore
 from broker.effects import Delivery, Refusal
 from broker.sim.nodes import Node
 from broker.sim.world import World

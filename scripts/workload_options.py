@@ -40,7 +40,7 @@ WORKLOAD_OPTIONS: Final = (
     ),
     Option("recoveries", _COUNT, "Of these, how many are started again, at most."),
     Option("freezes", _COUNT, "Times that a broker is stopped for a while; it counts as a crash."),
-    Option("moves", _COUNT, "Times that a broker hands children over to another one, at most."),
+    Option("moves", _COUNT, "Times that a host hands a broker over to another one, at most."),
     Option("standbys", _COUNT, "Brokers for which another one stands by, at most."),
     Option(
         "client_crashes",

@@ -20,6 +20,7 @@ from broker.effects import Delivery, Refusal
 from broker.inputs import LinkId, LinkOpened, MessagesReceived
 from broker.limits import Limits
 from broker.messages import Message
+from broker.sim.adapters import TodaysCores
 from broker.sim.nodes import Node
 from broker.sim.runs import NEVER_TOO_MANY
 from broker.sim.world import SIMULATED_LIMITS, World
@@ -94,7 +95,12 @@ class Conversation:
         self, *, limits: Limits = SIMULATED_LIMITS, world: World | None = None, **settings: Any
     ) -> None:
         self.world = world or World(
-            0, limits=limits, delay_s=(LINK_DELAY_S, LINK_DELAY_S), jitter=0.0, is_traced=True
+            0,
+            limits=limits,
+            delay_s=(LINK_DELAY_S, LINK_DELAY_S),
+            jitter=0.0,
+            cores=TodaysCores(),
+            is_traced=True,
         )
         self._settings = settings
         self._strangers = 0

@@ -14,14 +14,19 @@ from routing.ids import NodeId
 
 def check_invariants(machine: Machine) -> None:
     """Raise AssertionError with all that is not as it should be."""
-    broken = [
+    broken = broken_invariants(machine)
+    assert not broken, f"{machine.node} after step {machine.steps.number}: " + "; ".join(broken)
+
+
+def broken_invariants(machine: Machine) -> list[str]:
+    """All that is not as it should be, in words."""
+    return [
         *_counts(machine),
         *_streams(machine),
         *_tables(machine),
         *_operations(machine),
         *_log(machine),
     ]
-    assert not broken, f"{machine.node} after step {machine.steps.number}: " + "; ".join(broken)
 
 
 def _arrivals(machine: Machine) -> list[Arrival]:

@@ -1,6 +1,6 @@
 """A broker that was taken up, and the one that it replaces: in what they differ."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -74,33 +74,40 @@ def _without(state: Snapshot, dead: set[NodeId]) -> Snapshot:
 
 
 def differences(lost: Snapshot, found: Snapshot, gone: Collection[NodeId] = ()) -> list[str]:
-    """In what a rebuilt broker is not the one that was lost, stable things apart.
+    """In what a rebuilt broker is not the one that was lost, in words; stable things apart.
 
     Clients that failed with it, or are `gone` since, are not brought back, nor what came from them.
     """
     dead = (set(lost.taken) - set(found.taken)) | set(gone)
     lost, found = _without(lost, dead), _without(found, dead)
-    node = f"{lost.node} as of step {lost.step}"
-    texts = [
-        f"{node}, taken of {neighbour}: {taken} became {found.taken[neighbour]}"
-        for neighbour, taken in lost.taken.items()
-        if found.taken[neighbour] < taken
-    ]
     asked = lost.subscriptions
     if dead:  # what only their advertisements had drawn there, nobody needs any more
         drawn = [n for n in asked if n not in found.subscriptions]
         asked = {n: e for n, e in asked.items() if n not in drawn or e[1] == e[0]}
-    for what, before, after in (
-        ("advertisements", lost.advertisements, found.advertisements),
-        ("subscriptions", asked, found.subscriptions),
-    ):
-        if before != after:
-            texts.append(f"{node}, {what}: {before} became {after}")
-    for name, arrival in found.arrivals.items():
-        known = lost.arrivals.get(name)
-        if known is not None and known != arrival:
-            texts.append(f"{node}, {name}: {known} became {arrival}")
+    both = lost.arrivals.keys() & found.arrivals.keys()
+    texts = [
+        f"so much was taken of {neighbour}: {taken}, and then {found.taken[neighbour]}"
+        for neighbour, taken in lost.taken.items()
+        if found.taken[neighbour] < taken
+    ]
+    texts += _changes("advertisement", lost.advertisements, found.advertisements)
+    texts += _changes("subscription", asked, found.subscriptions)
+    texts += _changes(
+        "publication",
+        {name: entry for name, entry in lost.arrivals.items() if name in both},
+        {name: entry for name, entry in found.arrivals.items() if name in both},
+    )
     held = [key for key in lost.held if key in found.held]
     if held != [key for key in found.held if key in lost.held]:
-        texts.append(f"{node}, held: {lost.held} became {found.held}")
-    return texts
+        texts.append(f"held in this order: {lost.held}, and then {found.held}")
+    return [f"{lost.node} was not taken up as it was after step {lost.step}: {t}" for t in texts]
+
+
+def _changes(
+    what: str, before: Mapping[Any, tuple[Any, ...]], after: Mapping[Any, tuple[Any, ...]]
+) -> Iterator[str]:
+    """Say which entries of a table are others than they were."""
+    for name in [*before, *(name for name in after if name not in before)]:
+        was, became = before.get(name, "unknown"), after.get(name, "unknown")
+        if was != became:
+            yield f"{what} {name}: {was}, and then {became}"

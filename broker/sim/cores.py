@@ -186,9 +186,16 @@ class Cores(Protocol):
     ) -> tuple[Any, ClientDoor]:
         """Make a client; returns it and its door."""
 
+    def differences(self) -> list[str]:
+        """In what cores are not as they have to be, in words; asked when a run is over."""
+        return []
+
     def attend(self, residents: Callable[[], Collection[Resident]]) -> None:  # noqa: ARG002
         """Be told of everybody who lives, or lived, in the world of these cores."""
         return
 
     def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
-        """Who has failed, or is taken for failed, and is not got over: each counts as one of δ."""
+        """Who has failed, or is taken for failed, and is not got over: each counts as one of δ.
+
+        Somebody who has failed twice may be there twice.
+        """

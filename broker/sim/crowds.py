@@ -4,8 +4,8 @@ Subscriptions come and go while publications that they match are under way, and 
 a moment after the other, on links some of which are a hundred times as slow as others. Random runs
 in which that comes about by chance are few.
 
-With moves, brokers hand over children meanwhile, and somebody advertises in the middle of it. In
-mixed runs, half of the subscriptions ask for no order.
+With moves, brokers are handed over to other hosts meanwhile, and somebody advertises in the middle
+of it. In mixed runs, half of the subscriptions ask for no order.
 """
 
 import math

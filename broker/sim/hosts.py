@@ -15,11 +15,11 @@ from broker.effects import Effect
 from broker.host.host import Host
 from broker.inputs import Input
 from broker.limits import Limits
-from broker.machine.invariants import check_invariants
+from broker.machine.invariants import broken_invariants
 from broker.machine.machine import Machine
 from broker.sim.comparison import Snapshot, differences, snapshot
 from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
-from broker.vocabulary import Life
+from broker.sim.failures import Failures
 from faulttol.steplog import Taken
 from routing.ids import NodeId
 
@@ -29,30 +29,30 @@ class Comparison:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._states: dict[NodeId, dict[int, dict[int, Snapshot]]] = {}
-        """By broker, term and step: a host that does not know yet that others have gone on without
-        it makes steps of its own, which have the same numbers as theirs."""
+        self._states: dict[NodeId, dict[int, Snapshot]] = {}
         self.residents: Callable[[], Collection[Resident]] = list
         self.compared = 0
+        self._broken: set[NodeId] = set()
+        """Whose invariants did not hold: what comes after that says no more."""
         self.found: list[str] = []
-        """In what brokers differ from those that they replace."""
+        """In what brokers differ from those that they replace, or from what they have to be."""
 
     def stepped(self, machine: Machine) -> None:
         """A broker has made a step."""
-        check_invariants(machine)
-        log = machine.steps.log
-        terms = self._states.setdefault(machine.node, {})
-        terms.setdefault(log.term, {})[machine.steps.number] = snapshot(machine)
-        for term, states in terms.items():
-            if term <= log.term:
-                for step in [step for step in states if step < log.base]:
-                    del states[step]
+        broken = broken_invariants(machine)
+        if broken and machine.node not in self._broken:
+            self._broken.add(machine.node)
+            self.found.append(f"{machine.node} after step {machine.steps.number}: {broken[0]}")
+        states = self._states.setdefault(machine.node, {})
+        states[machine.steps.number] = snapshot(machine)
+        for step in [step for step in states if step < machine.steps.log.base]:
+            del states[step]
 
     def rebuilt(self, machine: Machine) -> None:
         """A broker was taken up in this state."""
         if any(entry.kind is Taken.ANEW for entry in machine.steps.log.entries):
             return  # what was given up is forgotten
-        lost = self._lost(machine)
+        lost = self._states.get(machine.node, {}).get(machine.steps.number)
         if lost is not None:
             self.compared += 1
             residents = self.residents()
@@ -61,20 +61,13 @@ class Comparison:
             }
             self.found += differences(lost, snapshot(machine), gone)
 
-    def _lost(self, machine: Machine) -> Snapshot | None:
-        """What a broker was, by the log with which it was rebuilt: later terms replace earlier."""
-        terms, step = self._states.get(machine.node, {}), machine.steps.number
-        known = [term for term in terms if term <= machine.steps.log.term and step in terms[term]]
-        return terms[max(known)][step] if known else None
-
 
 class _HostDoor(HostDoor):
     """A process that plays as many brokers as it may have to."""
 
-    def __init__(self, host: Host, settings: Mapping[str, Any]) -> None:
+    def __init__(self, host: Host) -> None:
         """Be the door of this host."""
         self._host = host
-        self._settings = settings
 
     @property
     def incarnation(self) -> int:
@@ -171,16 +164,12 @@ class _ClientDoor(ClientDoor):
         return [f"{core.kept} publications kept for ever"] if core.kept else []
 
 
-class StepCores(Cores):
-    """Hosts that take up exactly what others have lost."""
+class HostCores(Cores):
+    """Hosts that take up what others have lost, and clients of theirs."""
 
     def __init__(self) -> None:
-        """Compare from the beginning."""
-        self.comparison = Comparison()
-
-    def attend(self, residents: Callable[[], Collection[Resident]]) -> None:
-        """Let it be known who is gone: what those had asked for is not brought back."""
-        self.comparison.residents = residents
+        """Begin with nobody."""
+        self._failures = Failures()
 
     def host(
         self,
@@ -192,8 +181,8 @@ class StepCores(Cores):
         entropy: bytes,
         limits: Limits,
         settings: Mapping[str, Any],
-    ) -> tuple[Any, HostDoor]:
-        """Make a host, every step of which is looked at."""
+    ) -> tuple[Host, HostDoor]:
+        """Make a host."""
         host = Host(
             name,
             incarnation,
@@ -203,36 +192,39 @@ class StepCores(Cores):
             limits=limits,
             **settings,
         )
-        host.parts.playing.observer = self.comparison
-        return host, _HostDoor(host, settings)
+        self._failures.watch(host)
+        return host, _HostDoor(host)
 
     def client(
         self, name: NodeId, incarnation: int, *, brokers: Sequence[NodeId], limits: Limits
-    ) -> tuple[Any, ClientDoor]:
+    ) -> tuple[ClientCore, ClientDoor]:
         """Make a client, which keeps a history."""
         core = ClientCore(name, incarnation, brokers=brokers, limits=limits, recording=True)
         return core, _ClientDoor(core)
 
     def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
-        """The hosts that have failed and whose seats nobody has taken yet, and the frozen ones.
-
-        And those that have taken seats, as long as not all around have heard of it.
-        """
-        hosts = [node for node in nodes if node.host is not None]
-        alive = [node for node in hosts if node.is_alive and not node.core.has_stopped]
-        lives = {Life(node.name, node.core.me.incarnation) for node in alive}
-        # A life may be lost of which a later one is there already.
-        lost = {life.host for life in _seated(alive) - lives}
-        weak = {node.name for node in alive if node.is_frozen or node.core.is_vulnerable}
-        return sorted(lost | weak)
+        """Whose failures are not over: see `failures.py`."""
+        return self._failures.not_over(nodes)
 
 
-def _seated(alive: Collection[Resident]) -> set[Life]:
-    """Who plays something by the newest that anybody knows."""
-    newest: dict[NodeId, Any] = {}
-    for node in alive:
-        for seat in node.core.parts.seats.everything().seats:
-            known = newest.get(seat.broker)
-            if known is None or (known.term, known.is_vacant) < (seat.term, seat.is_vacant):
-                newest[seat.broker] = seat
-    return {seat.life for seat in newest.values() if not seat.left}
+class StepCores(HostCores):
+    """Hosts every step of which is checked, and that take up exactly what others have lost."""
+
+    def __init__(self) -> None:
+        """Compare from the beginning."""
+        super().__init__()
+        self.comparison = Comparison()
+
+    def attend(self, residents: Callable[[], Collection[Resident]]) -> None:
+        """Let it be known who is gone: what those had asked for is not brought back."""
+        self.comparison.residents = residents
+
+    def host(self, name: NodeId, incarnation: int, **what: Any) -> tuple[Host, HostDoor]:
+        """Make a host that is looked at."""
+        host, door = super().host(name, incarnation, **what)
+        host.parts.playing.observer = self.comparison
+        return host, door
+
+    def differences(self) -> list[str]:
+        """In what brokers are not those that they replace, or not as they have to be."""
+        return self.comparison.found

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from broker.client_core import RECONNECT_TIMEOUT_S
+from broker.client.session import RECONNECT_TIMEOUT_S
 from broker.sim.crowds import Crowd, CrowdedRun
 from broker.sim.faults import CUT, NO_TROUBLES
 from broker.sim.nodes import Node
@@ -31,6 +31,8 @@ class SimulatedRun:
     manifest: Manifest
     records: list[Record]
     report: Report
+    differences: tuple[str, ...]
+    """In what brokers are not as they have to be, or not as those that they replaced, in words."""
     leftovers: tuple[str, ...]
     """What should have come to an end and has not, in words."""
     trace: tuple[str, ...]
@@ -38,13 +40,13 @@ class SimulatedRun:
 
     @property
     def is_clean(self) -> bool:
-        """Every guarantee held, and nothing is left."""
-        return self.report.is_clean and not self.leftovers
+        """Every guarantee held, every broker was taken up as it was, and nothing is left."""
+        return not self.failures
 
     @property
     def failures(self) -> list[str]:
         """What went wrong, a line each."""
-        return [*map(str, self.report.violations), *self.leftovers]
+        return [*map(str, self.report.violations), *self.differences, *self.leftovers]
 
     def write(self, directory: Path) -> None:
         """Leave a run directory, as a run over TCP does."""
@@ -148,6 +150,7 @@ def _judged(
         manifest=manifest,
         records=records,
         report=check(records, ordering=ordering, delta=judged_delta),
+        differences=tuple(world.cores.differences()),
         leftovers=tuple(unfinished),
         trace=tuple(world.trace),
         messages_carried=world.messages_carried,
@@ -159,7 +162,7 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
     found = []
     if run.unanswered:
         found.append(f"{run.unanswered} calls of clients were never answered")
-    found.extend(f"{name} has crashed, and is not forgotten" for name in world.unresolved())
+    found.extend(f"{name} has failed, and is not got over" for name in world.unresolved())
     living = [node for node in world.residents() if node.is_alive]
     claimed = {name for node in living if node.client for name in node.client.interests}
     for node in living:

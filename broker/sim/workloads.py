@@ -33,7 +33,7 @@ TOPICS: Final = ("/news", "/news/sport", "/news/stocks", "/weather")
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """How much of everything; the defaults make a run of about ten milliseconds."""
+    """How much of everything; the defaults make a run of some fifty milliseconds."""
 
     brokers: int = 7
     shape: str = "random"
@@ -55,7 +55,7 @@ class Workload:
     standbys: int = 0
     """Brokers for which another one stands by, at most."""
     moves: int = 0
-    """Times that a broker hands children over to another child, at most."""
+    """Times that a host hands a broker over to another one, at most."""
     client_crashes: int = 0
     """Clients that are killed, at most; most come back in another life."""
     troubles: Troubles = NO_TROUBLES
@@ -467,7 +467,7 @@ def _overlay(workload: Workload, chance: Random) -> Overlay:
 
 
 def move_some(world: World, chance: Random) -> None:
-    """Let a host hand some of what it has over to another one, if there is any."""
+    """Let a host hand over to another one what it plays, if anybody plays anything."""
     givers = [
         n for n in world.hosts if n.is_alive and n.host is not None and n.host.can_hand_over()
     ]

@@ -50,10 +50,10 @@ from broker.inputs import (
 )
 from broker.limits import Limits
 from broker.messages import Message
-from broker.sim.adapters import TodaysCores
 from broker.sim.clocks import Clock
 from broker.sim.cores import Cores, Door, HostDoor
 from broker.sim.cuts import Cut
+from broker.sim.hosts import StepCores
 from broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from broker.sim.trace_text import describe_delivery, describe_message
 from broker.vocabulary import Seating
@@ -125,7 +125,7 @@ class World:
         self._seed = seed
         self.now = 0.0
         self.limits = limits
-        self.cores = cores or TodaysCores()
+        self.cores = cores or StepCores()
         self.cores.attend(self.residents)
         self.nodes: dict[NodeId, Node] = {}
         """By name; of two of the same name, the one that was there first."""
@@ -289,7 +289,8 @@ class World:
 
     def vulnerable(self) -> int:
         """How many failures are not over, cuts that are not healed included."""
-        return len({*self.unresolved(), *(cut.one for cut in self.cuts)})
+        unresolved = self.unresolved()
+        return len(unresolved) + len({cut.one for cut in self.cuts} - {*unresolved})
 
     # --- time -------------------------------------------------------------------------------
 

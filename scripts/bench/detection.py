@@ -23,8 +23,8 @@ from typing import Final
 import attrs
 import click
 
-from broker.client_core import ClientCore
-from broker.core import BrokerCore
+from broker.client.core import ClientCore
+from broker.sim.hosts import HostCores
 from broker.sim.nodes import Node
 from broker.sim.workloads import random_content, random_filter
 from broker.sim.world import World
@@ -240,7 +240,7 @@ class _Run:
     def __init__(self, kind: _Kind, chance: random.Random, detection: str) -> None:
         self.published = 0
         delays = (LINK_DELAY_S, LINK_DELAY_S)
-        self._world = World(0, delay_s=delays, jitter=0.0)
+        self._world = World(0, delay_s=delays, jitter=0.0, cores=HostCores())
         overlay = random_tree(BROKERS, chance.randrange(1 << 30))
         for name in overlay.brokers:
             join = overlay.parent_of(name)
@@ -276,11 +276,8 @@ class _Run:
     @property
     def waits(self) -> int:
         """How often a publication waited for a parent, at any broker."""
-        cores = [node.core for node in self._world.nodes.values()]
         return sum(
-            core.statistics().hold_times[Cause.PARENT].count
-            for core in cores
-            if isinstance(core, BrokerCore)
+            node.core.statistics().hold_times[Cause.PARENT].count for node in self._world.hosts
         )
 
     def _client(self, name: str, broker: str) -> Node:

@@ -1,4 +1,4 @@
-"""What failures cost: outages, re-formings, recoveries, what gets lost, and δ itself.
+"""What failures cost: outages, takeovers, recoveries, what gets lost, and δ itself.
 
 Read `faults_world.py` for how time passes and what is counted; `faults_outage.py`,
 `faults_cost.py`, `faults_recovery.py`, `faults_rate.py`, `faults_memory.py` and `faults_tcp.py` for
@@ -49,7 +49,7 @@ SCENARIOS: Final = (OUTAGE, COST, RECOVERY, RATE, MEMORY, TCP, FAULT_FREE)
 
 ORDERINGS: Final = (DEFAULT_ORDERING, "fifo")
 UNSTABLE: Final = (0, 10, 100, 1_000)
-MEMBERS: Final = (2, 5, 10, 20, 50)
+NEIGHBOURS: Final = (2, 5, 10, 20, 50)
 SIZES: Final = (1_000, 3_000, 10_000)
 SHARES: Final = (0.0, 0.05, 0.1, RATE_FAILED, 0.25, 0.3)
 DELTAS: Final = (1, 2, 3)
@@ -65,7 +65,7 @@ class FaultSession:
     scenarios: Sequence[str] = SCENARIOS
     orderings: Sequence[str] = ORDERINGS
     unstable: Sequence[int] = UNSTABLE
-    members: Sequence[int] = MEMBERS
+    neighbours: Sequence[int] = NEIGHBOURS
     subscriptions: Sequence[int] = SIZES
     brokers: Sequence[int] = BROKERS
     shares: Sequence[float] = SHARES
@@ -95,8 +95,8 @@ def measure(session: FaultSession) -> FaultFigures:
         if OUTAGE in wanted
         else (),
         costs=[
-            measure_cost(members, unstable, session.seed)
-            for members, unstable in itertools.product(session.members, session.unstable)
+            measure_cost(neighbours, unstable, session.seed)
+            for neighbours, unstable in itertools.product(session.neighbours, session.unstable)
         ]
         if COST in wanted
         else (),
@@ -225,8 +225,8 @@ def command(
 
     \b
     outage      one of seven brokers: how long nothing crosses it, in link delays, and why
-    cost        messages and bytes of a re-forming, up to 1,000 unstable publications, 50 members
-    recovery    a re-forming and a recovery with large routing tables
+    cost        messages and bytes of a takeover, up to 1,000 unstable publications, 50 neighbours
+    recovery    a takeover and a recovery with large routing tables
     rate        up to 30 % of the brokers at once, δ = 1, 2 and 3: what is delivered all the same
     memory      an hour of traffic, crashes and recoveries: what brokers hold, quarter by quarter
     tcp         over TCP, one of seven brokers is killed under load: the longest stall, in ms

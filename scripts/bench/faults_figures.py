@@ -107,8 +107,8 @@ class FaultFigures:
                     value=value,
                     wanted=f"at most {OUTAGE_DELAYS}" if is_usual else "",
                     is_met=value <= OUTAGE_DELAYS if is_usual else None,
-                    baseline=f"{worst.first:g} after the connections were lost; tree whole "
-                    f"{worst.reformed - worst.noticed:g} after detection",
+                    baseline=f"{worst.first:g} after the connections were lost; taken up "
+                    f"{worst.taken_up - worst.noticed:g} after detection",
                 )
         if self.outages:
             yield none_wanted(
@@ -121,37 +121,38 @@ class FaultFigures:
         if not self.costs:
             return
         yield none_wanted(
-            "deliveries missing, violations and leftovers after a re-forming",
+            "deliveries missing, violations and leftovers after a takeover",
             sum(cost.missing + cost.violations + cost.leftovers for cost in self.costs),
-            f"{len(self.costs)} re-formings",
+            f"{len(self.costs)} takeovers",
         )
         largest = max(self.costs, key=lambda cost: cost.bytes)
         if largest.unstable:
-            orphans = largest.members - 1
-            idle = [c for c in self.costs if c.members == largest.members and not c.unstable]
+            others = largest.neighbours - 1
+            idle = [c for c in self.costs if c.neighbours == largest.neighbours and not c.unstable]
             fixed = idle[0].bytes if idle else 0
             yield Goal(
-                name="bytes of a re-forming per unstable publication and member below the hub",
-                value=(largest.bytes - fixed) / orphans / largest.unstable,
+                name="bytes of a takeover per unstable publication and neighbour",
+                value=(largest.bytes - fixed) / others / largest.unstable,
                 wanted="",
                 is_met=None,
-                baseline=f"{largest.members} members, {largest.unstable:,} publications, "
+                baseline=f"{largest.neighbours} neighbours, {largest.unstable:,} publications, "
                 f"{largest.bytes:,} bytes in {largest.message_count:,} messages",
             )
-        by_members: dict[int, list[Cost]] = {}
+        by_neighbours: dict[int, list[Cost]] = {}
         for cost in self.costs:
-            by_members.setdefault(cost.members, []).append(cost)
-        for members, ours in by_members.items():
-            points = [(cost.unstable, cost.hub_cpu_s) for cost in ours if cost.unstable]
+            by_neighbours.setdefault(cost.neighbours, []).append(cost)
+        for neighbours, ours in by_neighbours.items():
+            points = [(cost.unstable, cost.coordinator_cpu_s) for cost in ours if cost.unstable]
             yield from _growth(
-                f"the hub's processor time, {members} members, with the unstable publications",
+                f"the coordinator's processor time, {neighbours} neighbours, with the unstable "
+                "publications",
                 points,
             )
 
     def _of_recoveries(self) -> Iterator[Goal]:
         for policy, ours in self.by_policy.items():
             phases = {
-                "re-forming": [(r.subscriptions, r.reforming) for r in ours],
+                "takeover": [(r.subscriptions, r.takeover) for r in ours],
                 "recovery": [(r.subscriptions, r.recovery) for r in ours],
             }
             for name, points in phases.items():
@@ -310,15 +311,19 @@ class FaultFigures:
         charts = {}
         if self.costs:
             charts["cost-bytes"] = Chart(
-                title="What a re-forming sends",
+                title="What a takeover sends",
                 x="unstable publications",
                 y="kB",
                 lines=[
                     Line(
-                        f"{members} members",
-                        [(c.unstable, c.bytes / 1e3) for c in self.costs if c.members == members],
+                        f"{neighbours} neighbours",
+                        [
+                            (cost.unstable, cost.bytes / 1e3)
+                            for cost in self.costs
+                            if cost.neighbours == neighbours
+                        ],
                     )
-                    for members in dict.fromkeys(cost.members for cost in self.costs)
+                    for neighbours in dict.fromkeys(cost.neighbours for cost in self.costs)
                 ],
             )
         if self.recoveries:
@@ -364,7 +369,7 @@ def _virtual(ours: Sequence[Recovery]) -> Mapping[str, list[tuple[float, float]]
         phases: list[tuple[int, Phase]] = [(r.subscriptions, getattr(r, phase_of)) for r in ours]
         return [(size, phase.calm_s) for size, phase in phases]
 
-    return {"re-forming": points("reforming"), "recovery": points("recovery")}
+    return {"takeover": points("takeover"), "recovery": points("recovery")}
 
 
 def _growth(what: str, points: Sequence[tuple[float, float]]) -> Iterator[Goal]:

@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from broker.core import BrokerCore
+from broker.sim.hosts import HostCores
 from broker.sim.world import World
 from faulttol.guarantees import check
 from routing.ids import NodeId, SubscriptionId
@@ -52,8 +52,8 @@ class Moment:
     subscriptions: int
     advertisements: int
     operations: int
-    links: int
-    """That are known of the tree."""
+    seats: int
+    """That are known: who plays which broker."""
     published: int
     """By then, by everybody."""
 
@@ -71,7 +71,7 @@ class _Scene:
     """One overlay, and its clients at its leaves."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed)
+        self.world = World(seed, cores=HostCores())
         self.overlay = balanced_tree(2, 2)
         self.published = self.crashes = 0
         self.asked: dict[NodeId, SubscriptionId] = {}
@@ -116,7 +116,7 @@ class _Scene:
         self.world.after(CRASH_S, self._crash)
 
     def look(self) -> Moment:
-        cores = [n.core for n in self.world.nodes.values() if isinstance(n.core, BrokerCore)]
+        cores = [node.core for node in self.world.hosts if node.is_alive]
         counts = [core.statistics() for core in cores]
         return Moment(
             at_s=self.world.now,
@@ -126,7 +126,7 @@ class _Scene:
             subscriptions=sum(count.subscriptions for count in counts),
             advertisements=sum(count.advertisements for count in counts),
             operations=sum(count.operations_pending for count in counts),
-            links=sum(len(core.neighbourhood) for core in cores),
+            seats=sum(len(core.parts.seats.brokers()) for core in cores),
             published=self.published,
         )
 

@@ -5,8 +5,9 @@ wants everything. One broker is killed in the middle of it. A publication *had t
 way from its publisher to a subscriber led through it, and it had not passed it on by then. For each
 subscriber behind it the first delivery of such a publication counts.
 
-Two clocks are started: when the last neighbour has lost its connection, and when the last has taken
-the broker for failed, which it does after it has dialled once more in vain. Detection ends there.
+Two clocks are started: when the last neighbour has lost its connection, and when the host that
+takes the broker up takes that one's host for failed, which has been dialled once more in vain.
+Detection ends there.
 """
 
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ import attrs
 from broker.effects import Delivery
 from broker.messages import Message, Publish
 from broker.sim.nodes import Node
+from broker.vocabulary import Life
 from faulttol.guarantees import check
-from faulttol.neighbourhood import Life
 from routing.ids import NodeId
 from scripts.bench.faults_world import LINK_DELAY_S, FaultWorld, Step
 from topologies.builders import balanced_tree
@@ -46,9 +47,9 @@ class Outage:
     ordering: str
     dialling: str
     noticed: float
-    """In link delays since the last connection was lost: when the last neighbour has noticed."""
-    reformed: float
-    """The same: when the hub has put the tree together."""
+    """In link delays since the last connection was lost: when whoever takes it up has noticed."""
+    taken_up: float
+    """The same: when the broker is played again."""
     first: float
     """The first delivery of all."""
     last: float
@@ -76,7 +77,7 @@ class _Scene:
         self.passed: set[tuple[NodeId, int, NodeId]] = set()
         """What the victim has passed on, and to whom."""
         self.noticed: dict[NodeId, float] = {}
-        """When who has taken the victim for failed."""
+        """When which host has taken the victim for failed."""
         self.lost_at = 0.0
         self.first: dict[NodeId, tuple[float, Step | None]] = {}
         """The delivery that each subscriber waited for."""
@@ -115,13 +116,12 @@ class _Scene:
     def _on_told(self, node: Node) -> None:
         if self.world.now < CRASH_AT_S or node.name in self.noticed:
             return
-        known = node.core.neighbourhood
         if self._is_neighbour(node.name):
             connected = {name for link in self.world.links() for name in link}
             if self.victim not in connected and not self.lost_at:
                 self.lost_at = self.world.now
-            if known is not None and known.has_failed(Life(self.victim, 1)):
-                self.noticed[node.name] = self.world.now
+        if node.host is not None and Life(self.victim, 1) in node.core.parts.doubts.doubted():
+            self.noticed[node.name] = self.world.now
 
     def _is_neighbour(self, name: NodeId) -> bool:
         return self.home.get(name) == self.victim or (
@@ -158,6 +158,7 @@ def measure_outage(victim: str, ordering: str, dialling: str, seed: int = 0) -> 
     scene.play()
     assert scene.first, f"nothing was delivered any more that had to cross the {victim}"
     records = scene.world.records()
+    [taken_up] = [record for record in records if record["kind"] == "taken_up"]
     first, step = min(scene.first.values(), key=lambda one: one[0])
     assert step is not None
 
@@ -168,8 +169,8 @@ def measure_outage(victim: str, ordering: str, dialling: str, seed: int = 0) -> 
         victim=victim,
         ordering=ordering,
         dialling=dialling,
-        noticed=in_delays(max(scene.noticed.values())),
-        reformed=in_delays(max(r["at"] for r in records if r["kind"] == "reformed")),
+        noticed=in_delays(scene.noticed[taken_up["host"]]),
+        taken_up=in_delays(taken_up["at"]),
         first=in_delays(first),
         last=in_delays(max(at for at, _ in scene.first.values())),
         way=[

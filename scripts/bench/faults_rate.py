@@ -16,9 +16,10 @@ from typing import Final
 
 import attrs
 
-from broker.client_core import ClientCore, ClientState
-from broker.core import BrokerCore
+from broker.client.core import ClientCore
+from broker.client.states import ClientState
 from broker.effects import Delivery
+from broker.sim.hosts import HostCores
 from broker.sim.world import World
 from faulttol.guarantees import check
 from routing.ids import NodeId
@@ -62,7 +63,7 @@ class Rate:
     clients_lost: int
     """Clients that gave up, or never came back."""
     not_operational: int
-    """Brokers that live and have no place in the tree at the end."""
+    """Hosts that live and are not operational at the end."""
     too_large: int
     """Sets of more than δ failed brokers that hang together."""
     seed: int
@@ -92,7 +93,7 @@ class _Scene:
     """One overlay, its clients, and what reaches whom."""
 
     def __init__(self, brokers: int, delta: int, clients: int, seed: int) -> None:
-        self.world = World(seed)
+        self.world = World(seed, cores=HostCores())
         self.chance = random.Random(seed)
         self.overlay = random_tree(brokers, seed)
         self.clients = clients
@@ -213,8 +214,7 @@ def measure_rate(
             if isinstance(node.core, ClientCore)
         ),
         not_operational=sum(
-            isinstance(node.core, BrokerCore) and node.core.status()["state"] != "operational"
-            for node in alive
+            node.host is not None and node.host.status()["state"] != "operational" for node in alive
         ),
         too_large=sum(size > delta for size in scene.regions()),
         seed=seed,

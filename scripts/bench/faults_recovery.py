@@ -1,7 +1,7 @@
-"""What large routing tables cost when a broker fails and when it comes back.
+"""What large routing tables cost when a host fails and when it comes back.
 
-The root, which becomes the hub, has the failed broker below it, and that has two more members. At
-each of the three there is a publisher whose advertisement overlaps all subscriptions, and a
+The root, whose host takes the failed broker up, has it below it, and that has two more neighbours.
+At each of the three there is a publisher whose advertisement overlaps all subscriptions, and a
 subscriber with its share of them, so that every broker has them all. Time is virtual, but brokers
 take as long as their core and the codec really take, and links are those of a local network.
 """
@@ -22,8 +22,8 @@ from scripts.bench.memory import ADVERTISEMENT, distinct_subscriptions
 
 LINK_DELAY_S: Final = 0.0002
 VICTIM: Final = NodeId("b1")
-HUB: Final = NodeId("b0")
-OTHERS: Final = (HUB, NodeId("b2"), NodeId("b3"))
+COORDINATOR: Final = NodeId("b0")
+OTHERS: Final = (COORDINATOR, NodeId("b2"), NodeId("b3"))
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +31,7 @@ class Phase:
     """What either of the two took."""
 
     virtual_s: float
-    """From the crash until the tree is whole, or from the restart until the broker works again."""
+    """From the crash until the broker is played again, or from the restart until it is back."""
     calm_s: float
     """The same until nothing goes on any more."""
     cpu_s: dict[str, float]
@@ -53,7 +53,7 @@ class Recovery:
 
     subscriptions: int
     policy: str
-    reforming: Phase
+    takeover: Phase
     recovery: Phase
     recovered_subscriptions: int
     """What the broker that is back has in its table."""
@@ -61,10 +61,10 @@ class Recovery:
 
 
 def measure_recovery(subscriptions: int, policy: str = FLOODING, seed: int = 0) -> Recovery:
-    """Kill a broker, let the others do without it, and start it again."""
+    """Kill a host, let another one take its broker up, and start it again."""
     world = FaultWorld(seed, link_delay_s=LINK_DELAY_S)
-    world.add_broker(HUB, None, policy=policy)
-    world.add_broker(VICTIM, HUB, policy=policy)
+    world.add_broker(COORDINATOR, None, policy=policy)
+    world.add_broker(VICTIM, COORDINATOR, policy=policy)
     for broker in OTHERS[1:]:
         world.add_broker(broker, VICTIM, policy=policy)
     world.run_until_calm()
@@ -78,31 +78,31 @@ def measure_recovery(subscriptions: int, policy: str = FLOODING, seed: int = 0) 
             world.when_ready(node, partial(world.subscribe, subscriber, text))
     world.run_until_calm()
     for broker in (VICTIM, *OTHERS):
-        assert len(world.broker(broker).interests.subscriptions) == subscriptions
+        assert len(world.machine(broker).interests.subscriptions) == subscriptions
 
     world.are_brokers_busy = True
     with no_garbage_collection():
         spent, began = world.begin_phase(), world.now
         world.crash(VICTIM)
         world.run_until_calm()
-        reforming = _phase(world, spent, began, "reformed")
+        takeover = _phase(world, spent, began)
         _forget_parsed_filters()
         spent, began = world.begin_phase(), world.now
         world.restart(VICTIM)
         world.run_until_calm()
-        recovery = _phase(world, spent, began, "operational")
+        recovery = _phase(world, spent, began)
     return Recovery(
         subscriptions=subscriptions,
         policy=policy,
-        reforming=reforming,
+        takeover=takeover,
         recovery=recovery,
-        recovered_subscriptions=len(world.broker(VICTIM).interests.subscriptions),
+        recovered_subscriptions=len(world.machine(VICTIM).interests.subscriptions),
         leftovers=len(world.unfinished()),
     )
 
 
-def _phase(world: FaultWorld, spent: Spent, began: float, ends_with: str) -> Phase:
-    ends = [r["at"] for r in world.records() if r["kind"] == ends_with and r["at"] >= began]
+def _phase(world: FaultWorld, spent: Spent, began: float) -> Phase:
+    ends = [r["at"] for r in world.records() if r["kind"] == "taken_up" and r["at"] >= began]
     return Phase(
         virtual_s=max(ends, default=math.nan) - began,
         calm_s=spent.last_at - began,

@@ -39,12 +39,12 @@ def _outages(outages: Sequence[Outage]) -> Iterator[str]:
     yield ""
     yield "one broker of seven killed, δ = 1; link delays since the last connection was lost"
     yield (
-        f"{'':<14} {'ordering':<10}{'noticed':>8}{'whole':>7}{'first':>7}{'last':>6}  "
+        f"{'':<14} {'ordering':<10}{'noticed':>8}{'played':>7}{'first':>7}{'last':>6}  "
         "deliveries that had to cross it"
     )
     for one in outages:
         yield (
-            f"{one.victim:<14} {one.ordering:<10}{one.noticed:>8g}{one.reformed:>7g}"
+            f"{one.victim:<14} {one.ordering:<10}{one.noticed:>8g}{one.taken_up:>7g}"
             f"{one.first:>7g}{one.last:>6g}  {one.dialling}"
         )
     for victim in dict.fromkeys(outage.victim for outage in outages):
@@ -57,16 +57,17 @@ def _outages(outages: Sequence[Outage]) -> Iterator[str]:
 
 def _costs(costs: Sequence[Cost]) -> Iterator[str]:
     yield ""
-    yield "one re-forming; every member has every unstable publication, of 200 bytes"
+    yield "one takeover; every neighbour has every unstable publication, of 200 bytes"
     yield (
-        f"{'members':>7}{'unstable':>10}{'messages':>10}{'kB':>10}{'hub ms':>9}"
+        f"{'neighbours':>10}{'unstable':>10}{'messages':>10}{'kB':>10}{'its ms':>9}"
         f"{'longest ms':>12}  publications and others"
     )
     for one in costs:
         publications = one.messages.get("Publish", 0)
         yield (
-            f"{one.members:>7}{one.unstable:>10,}{one.message_count:>10,}{one.bytes / 1e3:>10,.1f}"
-            f"{1e3 * one.hub_cpu_s:>9,.1f}{1e3 * one.longest_step_s:>12,.1f}  "
+            f"{one.neighbours:>10}{one.unstable:>10,}{one.message_count:>10,}"
+            f"{one.bytes / 1e3:>10,.1f}{1e3 * one.coordinator_cpu_s:>9,.1f}"
+            f"{1e3 * one.longest_step_s:>12,.1f}  "
             f"{publications:,} + {one.message_count - publications:,}"
         )
 
@@ -79,7 +80,7 @@ def _recoveries(recoveries: Sequence[Recovery]) -> Iterator[str]:
         f"{'longest ms':>12}{'messages':>10}{'kB':>9}  table after recovery"
     )
     for one in recoveries:
-        for name, phase in (("re-forming", one.reforming), ("recovery", one.recovery)):
+        for name, phase in (("takeover", one.takeover), ("recovery", one.recovery)):
             table = f"{one.recovered_subscriptions:,}" if phase is one.recovery else ""
             yield (
                 f"{one.subscriptions:>13,} {one.policy:<10}{name:<12}{1e3 * phase.virtual_s:>9,.1f}"
@@ -110,12 +111,12 @@ def _hour(hour: Hour) -> Iterator[str]:
     yield "an hour of traffic, crashes and recoveries; what all seven brokers hold together"
     yield (
         f"{'minutes':>7}{'kB':>8}{'unstable':>10}{'held':>6}{'subs':>6}{'ads':>5}{'pending':>9}"
-        f"{'links':>7}{'published':>11}"
+        f"{'seats':>7}{'published':>11}"
     )
     for one in hour.moments:
         yield (
             f"{one.at_s / 60:>7g}{one.bytes / 1e3:>8,.0f}{one.unstable:>10,}{one.held:>6,}"
-            f"{one.subscriptions:>6}{one.advertisements:>5}{one.operations:>9}{one.links:>7}"
+            f"{one.subscriptions:>6}{one.advertisements:>5}{one.operations:>9}{one.seats:>7}"
             f"{one.published:>11,}"
         )
 

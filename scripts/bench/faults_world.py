@@ -1,7 +1,7 @@
-"""Virtual time for brokers that fail: links are alike, messages and bytes counted, work timed.
+"""Virtual time for hosts that fail: links are alike, messages and bytes counted, work timed.
 
-Brokers and clients are the real cores. Usually a broker takes no time, so that a time is a number
-of link delays. To see what large tables cost, a broker may also take the time that its core and the
+Hosts and clients are the real cores. Usually a host takes no time, so that a time is a number of
+link delays. To see what large tables cost, a host may also take the time that its core and the
 codec really take; then whatever happens to it meanwhile waits.
 """
 
@@ -13,12 +13,14 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client_core import ClientCore
+from broker.client.core import ClientCore
 from broker.codec import FrameDecoder, encode
-from broker.core import BrokerCore
 from broker.effects import Effect, Refusal, SendMessage
+from broker.host.host import Host
 from broker.inputs import Input, LinkId, MessagesReceived
+from broker.machine.machine import Machine
 from broker.messages import Message
+from broker.sim.hosts import HostCores
 from broker.sim.nodes import End, Node
 from broker.sim.world import World
 from routing.ids import NodeId, OperationId
@@ -81,7 +83,13 @@ class FaultWorld(World):
         has_causes: bool = False,
     ) -> None:
         """Begin with nobody; a connection takes `dial_delays` link delays, made or refused."""
-        super().__init__(seed, limits=LIMITS, delay_s=(link_delay_s, link_delay_s), jitter=0.0)
+        super().__init__(
+            seed,
+            limits=LIMITS,
+            delay_s=(link_delay_s, link_delay_s),
+            jitter=0.0,
+            cores=HostCores(),
+        )
         self.spent = Spent()
         self.are_brokers_busy = False
         self.on_told: Callable[[Node], None] | None = None
@@ -121,13 +129,8 @@ class FaultWorld(World):
 
     def unfinished(self) -> list[str]:
         """What is under way although it is calm, in words."""
-        brokers = [n for n in self.nodes.values() if n.stopped is None]
-        return [
-            f"{node.name}: {text}"
-            for node in brokers
-            if isinstance(node.core, BrokerCore)
-            for text in node.core.unfinished()
-        ]
+        hosts = [node for node in self.hosts if node.is_alive]
+        return [f"{node.name}: {text}" for node in hosts for text in node.door.unfinished()]
 
     # --- what comes of what -------------------------------------------------------------------
 
@@ -168,7 +171,7 @@ class FaultWorld(World):
     # --- work ---------------------------------------------------------------------------------
 
     def _tell(self, node: Node, happened: Input) -> None:
-        is_at_work = isinstance(node.core, BrokerCore) and not node.stopped and node.frozen is None
+        is_at_work = node.host is not None and not node.stopped and node.frozen is None
         if not is_at_work or not self._is_timed:
             super()._tell(node, happened)
         elif not self.are_brokers_busy:
@@ -196,15 +199,13 @@ class FaultWorld(World):
         self._serve(node)
 
     def _timed_step(self, node: Node, happened: Input) -> tuple[list[Effect], float]:
-        core = node.core
-        assert isinstance(core, BrokerCore)
         data = b""
         if isinstance(happened, MessagesReceived):
             data = b"".join(map(encode, happened.messages))
         started = time.thread_time_ns()
         if isinstance(happened, MessagesReceived):
             happened = MessagesReceived(happened.link, FrameDecoder().feed(data))
-        effects = core.step(self.now, happened)
+        effects = node.door.step(self.now, happened)
         for effect in effects:
             if isinstance(effect, SendMessage):
                 encode(effect.message)
@@ -237,11 +238,17 @@ class FaultWorld(World):
         assert isinstance(core, ClientCore)
         return core
 
-    def broker(self, name: NodeId) -> BrokerCore:
-        """The core of a broker."""
+    def host(self, name: NodeId) -> Host:
+        """The core of a host."""
         core = self.nodes[name].core
-        assert isinstance(core, BrokerCore)
+        assert isinstance(core, Host)
         return core
+
+    def machine(self, broker: NodeId) -> Machine:
+        """A broker, by whomever it is played."""
+        node = self.who_plays(broker)
+        assert node is not None, f"nobody plays {broker}"
+        return self.host(node.name).parts.playing.brokers[broker].machine
 
     def _expect(self, client: NodeId, operation: OperationId) -> None:
         self.nodes[client].outcomes[operation] = partial(_check, client)

@@ -13,12 +13,12 @@ from typing import Final, ParamSpec, TypeAlias
 
 import attrs
 
-from broker.client_core import ClientCore
+from broker.client.core import ClientCore
 from broker.codec import FrameDecoder, encode
-from broker.core import BrokerCore
 from broker.effects import Delivery, Effect, Refusal, SendMessage
 from broker.inputs import LinkId, MessagesReceived
 from broker.messages import Message, Publish
+from broker.sim.hosts import HostCores
 from broker.sim.nodes import End, Node
 from broker.sim.world import SIMULATED_LIMITS, World
 from faulttol.history import Record
@@ -71,7 +71,13 @@ class OrderWorld(World):
 
     def __init__(self, seed: int, link_delay_s: float) -> None:
         """Begin with nobody."""
-        super().__init__(seed, limits=LIMITS, delay_s=(link_delay_s, link_delay_s), jitter=0.0)
+        super().__init__(
+            seed,
+            limits=LIMITS,
+            delay_s=(link_delay_s, link_delay_s),
+            jitter=0.0,
+            cores=HostCores(),
+        )
         self.messages: Counter[str] = Counter()
         self.copies: Counter[PublicationId] = Counter()
         self.busy_s: dict[str, float] = defaultdict(float)
@@ -104,7 +110,7 @@ class BusyWorld(OrderWorld):
 
     def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
         node = end.node
-        if not isinstance(node.core, BrokerCore):
+        if node.host is None:
             super()._arrive(end, message, sender)
             return
         self._queues[node.name].setdefault(end.link, []).append(message)
@@ -113,15 +119,14 @@ class BusyWorld(OrderWorld):
             self._serve(node)
 
     def _serve(self, node: Node) -> None:
-        core, queue = node.core, self._queues[node.name]
-        assert isinstance(core, BrokerCore)
+        queue = self._queues[node.name]
         if not queue:
             self._busy.discard(node.name)
             return
         link = next(iter(queue))
         data = b"".join(map(encode, queue.pop(link)))
         started = time.thread_time_ns()
-        effects = core.step(self.now, MessagesReceived(link, FrameDecoder().feed(data)))
+        effects = node.door.step(self.now, MessagesReceived(link, FrameDecoder().feed(data)))
         for effect in effects:
             if isinstance(effect, SendMessage):
                 encode(effect.message)
@@ -217,10 +222,11 @@ def _time_detections(world: World) -> list[float]:
     A broker asks once per content, as long as its tables stand still.
     """
     times_us: list[float] = []
-    for node in world.nodes.values():
-        conflicts = node.core.interests.conflicts if isinstance(node.core, BrokerCore) else None
-        if conflicts is not None:
-            conflicts.is_conflict = _timed(conflicts.is_conflict, times_us)  # type: ignore[method-assign]
+    for node in world.hosts:
+        for played in node.core.parts.playing.brokers.values():
+            conflicts = played.machine.interests.conflicts
+            if conflicts is not None:
+                conflicts.is_conflict = _timed(conflicts.is_conflict, times_us)
     return times_us
 
 
@@ -261,8 +267,8 @@ def _expect(
 def _leftovers(world: World) -> tuple[str, ...]:
     found = []
     for node in world.nodes.values():
-        if isinstance(node.core, BrokerCore):
-            found += [f"{node.name}: {text}" for text in node.core.unfinished()]
-        elif node.core.unconfirmed:
-            found.append(f"{node.name}: {node.core.unconfirmed} publications never confirmed")
+        if node.client is None:
+            found += [f"{node.name}: {text}" for text in node.door.unfinished()]
+        elif node.client.unconfirmed:
+            found.append(f"{node.name}: {node.client.unconfirmed} publications never confirmed")
     return tuple(found)

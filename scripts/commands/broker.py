@@ -19,7 +19,7 @@ from routing.orderings import DEFAULT_ORDERING, ORDERINGS
 from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
 from scripts.monitor import wait_until_joined
-from scripts.options import NOT_SURVIVED, AddressType, detection_option, examples
+from scripts.options import AddressType, detection_option, examples
 from scripts.run_directory import checked_run_id
 from scripts.standard_streams import say
 from scripts.supervision import accept_supervision
@@ -72,7 +72,7 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help=f"Crashes at a time to survive; {NOT_SURVIVED}; the same on all brokers.",
+    help="Crashes at a time to survive; the same on all brokers.",
 )
 @detection_option
 @click.option(

@@ -31,6 +31,7 @@ from broker.messages import (
     Welcome,
 )
 from broker.names import SECRET_CHARS
+from broker.sim.adapters import TodaysCores
 from broker.sim.nodes import Node
 from broker.sim.world import World
 from faulttol.neighbourhood import Life, TopologyLink
@@ -446,7 +447,7 @@ def test_an_older_life_is_refused_by_whoever_has_seen_the_later_one() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_of_clients_of_one_name_none_loses_anything_without_being_told(seed: int) -> None:
     """They come and go at random brokers, with random incarnations, and vanish without a word."""
-    world = World(seed, delay_s=(0.001, 0.02), is_traced=True)
+    world = World(seed, delay_s=(0.001, 0.02), cores=TodaysCores(), is_traced=True)
     overlay = Conversation(world=world)
     overlay.brokers("b1", b2="b1", b3="b2", b4="b2", b5="b1")
     brokers = [NodeId(f"b{number}") for number in range(1, 6)]

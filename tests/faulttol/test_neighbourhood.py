@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.client_core import ClientCore
 from broker.core import BrokerCore
+from broker.sim.adapters import TodaysCores
 from broker.sim.nodes import Node
 from broker.sim.world import World
 from faulttol.neighbourhood import Life, Neighbourhood, TopologyLink
@@ -327,7 +328,7 @@ def test_eq_1_every_broker_knows_exactly_the_links_within_delta_plus_1(
 ) -> None:
     """All brokers are started at once, so that joins happen side by side."""
     overlay = random_tree(size, seed)
-    world = World(seed)
+    world = World(seed, cores=TodaysCores())
     for name in overlay.brokers:
         parent = overlay.parent_of(name)
         world.add_broker(NodeId(name), NodeId(parent) if parent else None, delta=delta)
@@ -360,7 +361,7 @@ def _links_within(overlay: Overlay, name: str, reach: int) -> set[tuple[str, str
 def test_eq_1_holds_in_the_re_formed_tree(size: int, seed: int, delta: int, victim: int) -> None:
     overlay = random_tree(size, seed)
     names = list(overlay.brokers)
-    world = World(seed)
+    world = World(seed, cores=TodaysCores())
     for name in names:
         parent = overlay.parent_of(name)
         world.add_broker(NodeId(name), NodeId(parent) if parent else None, delta=delta)
@@ -401,7 +402,7 @@ def test_every_broker_knows_the_way_to_who_asks_or_offers_as_far_as_delta_plus_1
     """
     overlay = random_tree(size, seed)
     names = list(overlay.brokers)
-    world = World(seed)
+    world = World(seed, cores=TodaysCores())
     for name in names:
         parent = overlay.parent_of(name)
         world.add_broker(

@@ -124,7 +124,6 @@ def test_a_broker_moves_to_another_host_while_traffic_runs() -> None:
 
 def test_a_rebuild_in_many_pieces_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.host.failover.PIECES_AT_ONCE", 3)
-    monkeypatch.setattr("broker.sim.world.TodaysCores", StepCores)
     for seed in (7, 54, 60):
         assert simulate(seed, workload=Workload(crashes=2, recoveries=2)).failures == []
 
@@ -138,17 +137,7 @@ def test_a_rebuild_in_many_pieces_comes_to_the_same(monkeypatch: pytest.MonkeyPa
     ],
     ids=["breaks", "crashes", "returns"],
 )
-def test_random_runs_are_clean(
-    monkeypatch: pytest.MonkeyPatch, delta: int, workload: Workload
-) -> None:
-    made: list[StepCores] = []
-
-    def cores() -> StepCores:
-        made.append(StepCores())
-        return made[-1]
-
-    monkeypatch.setattr("broker.sim.world.TodaysCores", cores)
+def test_random_runs_are_clean(delta: int, workload: Workload) -> None:
     for seed in range(15):
         run = simulate(seed, delta=delta, workload=workload)
         assert run.failures == [], f"seed {seed}"
-        assert made[-1].comparison.found == [], f"seed {seed}"

@@ -70,9 +70,10 @@ class Client:
 
     def publishes(
         self, body: bytes = b"", *, urgent: bool = False, ordered: bool = True, **content: Value
-    ) -> None:
-        self.core.publish(self._now, content, body, urgent=urgent, ordered=ordered)
+    ) -> int:
+        seq = self.core.publish(self._now, content, body, urgent=urgent, ordered=ordered)
         self._world.carry_out_calls(self.node)
+        return seq
 
     def leaves(self) -> None:
         self.core.leave(self._now)

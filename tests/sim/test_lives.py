@@ -6,29 +6,29 @@ import pytest
 
 from faulttol.guarantees import Report, check
 from faulttol.history import Record, publication_of
-from tests.conversation import Conversation
+from tests.host.worlds import Lively
 
 
 @pytest.fixture
 def records() -> list[Record]:
     """Return the records of a run in which a publisher leaves, and comes back under its name."""
-    overlay = Conversation()
+    overlay = Lively()
     overlay.brokers("b1", b2="b1")
-    reader = overlay.client("reader", at="b1")
+    reader = overlay.client("reader", "b1")
     reader.subscribes("TRUE")
     for incarnation in (5, 9):
-        ticker = overlay.client("ticker", at="b2", incarnation=incarnation)
+        ticker = overlay.client("ticker", "b2", incarnation=incarnation)
         ticker.advertises("TRUE")
-        overlay.settle()
+        overlay.passes(1.0)
         for _ in range(2):
             ticker.publishes(n=incarnation)
-        overlay.settle()
+        overlay.passes(1.0)
         ticker.leaves()
-        overlay.settle()
+        overlay.passes(1.0)
 
     named = [(one.publisher, one.publisher_incarnation, one.seq) for one in reader.deliveries]
     assert named == [("ticker", 5, 1), ("ticker", 5, 2), ("ticker", 9, 1), ("ticker", 9, 2)]
-    assert overlay.judge("pairwise").is_clean
+    assert overlay.troubles() == []
     return overlay.world.records()
 
 

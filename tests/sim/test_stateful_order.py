@@ -6,7 +6,7 @@ could find, one line for everything that was done and everything that was delive
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
@@ -26,19 +26,24 @@ from broker.errors import NotAdvertisedError
 from broker.inputs import LinkId
 from broker.messages import Message
 from broker.sim.nodes import End
-from broker.sim.small_systems import FORK, LINE, PAIR, Tree
 from broker.sim.trace_text import describe_message
 from broker.sim.world import World
 from faulttol.guarantees import check
 from routing.conflicts import DETECTIONS
 from routing.ids import NodeId, SubscriptionId
-from tests.conversation import Client
+from tests.host.worlds import Client
 
 CLIENTS_MAX = 4
 PAUSE_S = 0.06
 """Longer than the pause before the first redial, and than progress may wait."""
 TURNS_MAX = 200
-TREES = {"pair": PAIR, "line": LINE, "fork": FORK}
+Tree = Mapping[str, str | None]
+TREES: dict[str, Tree] = {
+    "pair": {"a": None, "b": "a"},
+    # Three in a row, with the root at one end, and in the middle.
+    "line": {"a": None, "b": "a", "c": "b"},
+    "fork": {"b": None, "a": "b", "c": "b"},
+}
 FILTERS = ("TRUE", "x = 0", "x = 1")
 
 filters = st.sampled_from(FILTERS)
@@ -211,13 +216,14 @@ class OrderMachine(RuleBasedStateMachine):
         self.fail_if(
             [
                 *map(str, check(self.world.records(), ordering="pairwise").violations),
+                *self.world.cores.differences(),
                 *self.leftovers(),
             ]
         )
 
     def leftovers(self) -> list[str]:
-        brokers = [self.world.nodes[NodeId(name)].core for name in self.tree]
-        unfinished = [text for core in brokers for text in core.unfinished()]
+        hosts = [self.world.nodes[NodeId(name)] for name in self.tree]
+        unfinished = [text for host in hosts for text in host.door.unfinished()]
         return unfinished + [
             f"{client.node.name} has {client.core.unconfirmed} unconfirmed"
             for client in self.clients
