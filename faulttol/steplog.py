@@ -224,6 +224,8 @@ class StepLog:
         self.term = term
         """The latest term of the broker in which anything of this was told."""
         self.entries: list[Entry] = []
+        self.version = 0
+        """Goes up whenever more becomes known."""
         self._known: dict[NodeId, _Known] = {}
         self._gone: dict[NodeId, None] = {}
         """Those of them who are no neighbours any more, in the order in which they went."""
@@ -274,6 +276,7 @@ class StepLog:
     def append(self, entry: Entry) -> int:
         """Take note of one more step; returns its number."""
         self.entries.append(entry)
+        self.version += 1
         return self.last
 
     def since(self, step: int) -> LogPart:
@@ -311,8 +314,10 @@ class StepLog:
             assert part.first == part.base, f"steps {self.last + 1} to {part.first} are missing"
             self.forget(part.first)
             self.entries = list(part.entries)
-        else:
+            self.version += 1
+        elif self.last < part.first + len(part.entries):
             self.entries.extend(part.entries[self.last - part.first :])
+            self.version += 1
         self.forget(part.base)
         if self.base == part.base:
             self._learn_neighbours(part)
@@ -323,6 +328,7 @@ class StepLog:
 
     def _begin_anew(self, term: int) -> None:
         self.term = term
+        self.version += 1
         self.base, self.entries = 0, []
         self._known, self._gone, self._gone_unknown = {}, {}, 0
         self._numbers, self._topics = {}, {}
@@ -343,7 +349,9 @@ class StepLog:
         for step, entry in enumerate(self.entries[:count], self.base + 1):
             self._fold(step, entry)
         del self.entries[:count]
-        self.base = max(self.base, base)
+        if base > self.base:
+            self.base = base
+            self.version += 1
 
     def _fold(self, step: int, entry: Entry) -> None:
         """Remember of an entry who stands next to the broker after it."""
@@ -385,6 +393,7 @@ class StepLog:
             self._note(node, attrs.evolve(known.standing, **changes), step)
 
     def _note(self, node: NodeId, standing: Standing | None, step: int) -> None:
+        self.version += 1
         self._known[node] = _Known(standing, standing.upto if standing else 0, step)
         self._gone.pop(node, None)
         if standing is None:

@@ -17,7 +17,7 @@ from broker.errors import RemoteProtocolError
 from broker.host.seats import Seats
 from broker.inputs import LinkId
 from broker.vocabulary import Life
-from faulttol.steplog import LogPart, StepLog
+from faulttol.steplog import LogPart, Standing, StepLog
 from routing.ids import NodeId
 
 _Extent = tuple[int, int, int]
@@ -37,6 +37,15 @@ class _Near:
     own: tuple[NodeId, ...]
     others: tuple[NodeId, ...]
     """Not played here, but within reach."""
+
+
+@attrs.frozen(eq=False)
+class _Around:
+    """Who stands around a broker by its log, as it was then."""
+
+    log: StepLog
+    version: int
+    neighbours: Mapping[NodeId, Standing]
 
 
 @attrs.define(eq=False)
@@ -74,6 +83,7 @@ class Library:
         """The connections on which something was told of each."""
         self._near = _Near(-1, (), ())
         self._told: dict[NodeId, _Told] = {}
+        self._around: dict[NodeId, _Around] = {}
 
     # --- what is known ------------------------------------------------------------------------
 
@@ -118,6 +128,13 @@ class Library:
             log = self._logs.get(broker)
         return StepLog() if log is None else log
 
+    def neighbours_of(self, broker: NodeId) -> Mapping[NodeId, Standing]:
+        """Who stands next to a broker as of the last step that is known."""
+        log, around = self.log_of(broker), self._around.get(broker)
+        if around is None or around.log is not log or around.version != log.version:
+            around = self._around[broker] = _Around(log, log.version, log.neighbours())
+        return around.neighbours
+
     def known(self) -> dict[NodeId, StepLog]:
         """Copies of all that is known: a region may turn out to be larger than it seems."""
         return {broker: self.log_of(broker).copy() for broker in {**self._logs, **self._own}}
@@ -137,7 +154,7 @@ class Library:
         """
         for broker in [b for b in self._logs if not self._tellers.get(b)]:
             if not self._is_within(broker, self.delta):
-                for pieces in (self._logs, self._news, self._tellers, self._told):
+                for pieces in (self._logs, self._news, self._tellers, self._told, self._around):
                     pieces.pop(broker, None)
 
     # --- what is told ---------------------------------------------------------------------------

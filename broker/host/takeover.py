@@ -155,7 +155,7 @@ class Takeovers:
     def is_own(self, border: Border, key: str) -> bool:
         """Whether who has greeted with this secret is the one of whom the step logs tell."""
         node, broker = border
-        standing = self._library.log_of(broker).neighbours().get(node)
+        standing = self._library.neighbours_of(broker).get(node)
         return standing is None or not standing.key or standing.key == key
 
     def attach_own(self, region: frozenset[NodeId]) -> None:
@@ -178,7 +178,7 @@ class Takeovers:
             parent = self._seats.parent_of(broker)
             for near in (*self._seats.children_of(broker), *([] if parent is None else [parent])):
                 found[near, broker] = NodeKind.BROKER
-            for node, standing in self._library.log_of(broker).neighbours().items():
+            for node, standing in self._library.neighbours_of(broker).items():
                 if not standing.is_away:
                     found.setdefault((node, broker), NodeKind(standing.kind))
         return [(border, kind) for border, kind in found.items() if border[0] not in region]

@@ -11,7 +11,7 @@ from broker.host.library import Library, Telling
 from broker.host.seats import Seats
 from broker.inputs import LinkId
 from broker.vocabulary import Life, Seat
-from faulttol.steplog import Entry, LogPart, StepLog, Taken
+from faulttol.steplog import Entry, LogPart, Membership, Standing, StepLog, Taken
 from routing.ids import NodeId
 
 LINE = [NodeId(f"b{n}") for n in range(6)]
@@ -266,3 +266,31 @@ def test_what_is_told_is_what_a_look_at_all_logs_finds(seed: int, delta: int) ->
                 host.own[broker] = before.own.pop(broker)
                 terms[broker] += 1
                 sit(seats, broker, host.name, term=terms[broker])
+
+
+def test_who_stands_around_a_broker_is_found_out_anew_when_more_is_known() -> None:
+    chance = random.Random(7)
+    seats = a_line()
+    one, other = Host("h0", seats, delta=1), Host("h1", seats, delta=1)
+    one.connect(other, 1)
+    names = [NodeId(f"c{n}") for n in range(5)]
+    for _ in range(300):
+        log = one.own.setdefault(LINE[0], StepLog())
+        node = chance.choice(names)
+        match chance.randrange(6):
+            case 0:
+                joined = Standing(incarnation=chance.randrange(100))
+                log.append(Entry(Taken.JOINED, node, members=Membership(joined=joined)))
+            case 1:
+                log.append(Entry(Taken.GONE, node))
+            case 2:
+                log.append(Entry(Taken.BATCH, node, log.last))
+            case 3:
+                log.forget(chance.randint(log.base, log.last))
+            case 4:
+                one.tell(other)
+            case 5:
+                one.connect(other, chance.randrange(1 << 20))
+        for library in (one.library, other.library):
+            expected = library.log_of(LINE[0]).neighbours()
+            assert library.neighbours_of(LINE[0]) == expected
