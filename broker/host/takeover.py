@@ -56,7 +56,7 @@ class Vote:
 
     lives: frozenset[Life]
     begun_at: float
-    asked: dict[NodeId, None]
+    asked: dict[NodeId, Life] = attrs.field(factory=dict)
     answered: dict[NodeId, frozenset[Life]] = attrs.field(factory=dict)
 
     @property
@@ -250,33 +250,29 @@ class Takeovers:
             return True
         vote = takeover.vote
         if vote is None or vote.lives != silent:
-            self._begin_vote(takeover, silent, now)
-            return False
-        over = vote.is_complete or now - vote.begun_at > 2 * self._me.limits.visit_timeout_s
+            vote = takeover.vote = Vote(silent, now)
+        self._ask_others(vote)
         heard = {self._me.name, *vote.answered}
+        limits = self._me.limits
         if any(heard_of & silent for heard_of in vote.answered.values()):
             # Somebody is heard there: it is vouched for, and asked again later.
-            if over:
+            if vote.is_complete or now - vote.begun_at > 2 * limits.visit_timeout_s:
                 takeover.vote = None
             return False
         if self._seats.is_majority(heard, self._doubts.proven()):
             return True
-        takeover.is_cut_off = over
+        takeover.is_cut_off = now - vote.begun_at > limits.heartbeat_timeout_s
         return False
 
-    def _begin_vote(self, takeover: Takeover, silent: frozenset[Life], now: float) -> None:
+    def _ask_others(self, vote: Vote) -> None:
+        """Ask everybody who may know better, also of whom this host has only just heard."""
         proven = self._doubts.proven()
-        others = [
-            life
-            for life in map(self._seats.life_of, self._seats.hosts())
-            if life is not None
-            and life.host != self._me.name
-            and life not in silent
-            and life not in proven
-        ]
-        takeover.vote = Vote(silent, now, {life.host: None for life in others})
-        for life in others:
-            self._ask(life, silent)
+        for life in map(self._seats.life_of, self._seats.hosts()):
+            if life is None or life.host == self._me.name or life in vote.lives or life in proven:
+                continue
+            if vote.asked.get(life.host) != life:
+                vote.asked[life.host] = life
+                self._ask(life, vote.lives)
 
     def on_answer(self, host: NodeId, heard: Iterable[Life]) -> None:
         """A host lives, and says of whom it has heard."""

@@ -30,16 +30,13 @@ class Testimony:
     def ask(self, connection: Connection, lives: Iterable[Life]) -> None:
         """Somebody asks of which of these this host has heard."""
         self._asked.setdefault(connection.link, {}).update(dict.fromkeys(lives))
-        for life in self._asked[connection.link]:
-            if self._has_seen(life) is None:
-                self._doubts.note(life, Sign.LOST, self._me.now)
 
     def is_asked(self, connection: Connection) -> bool:
         """Whether somebody waits there for an answer."""
         return connection.link in self._asked
 
     def advance(self) -> None:
-        """Answer what can be answered by now."""
+        """Answer what can be answered by now, and visit those of whom nothing can be said."""
         for link, lives in list(self._asked.items()):
             connection = self._connections.get(link)
             seen = {life: self._has_seen(life) for life in lives}
@@ -49,6 +46,9 @@ class Testimony:
                 del self._asked[link]
                 heard = tuple(life for life, is_there in seen.items() if is_there)
                 self._connections.send(connection, ProbeReply(life=self._me.life, heard=heard))
+            else:
+                for life in (life for life, is_there in seen.items() if is_there is None):
+                    self._doubts.note(life, Sign.LOST, self._me.now)
 
     def _has_seen(self, life: Life) -> bool | None:
         """Whether somebody lives; None if this host does not know."""

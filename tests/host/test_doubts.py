@@ -1,10 +1,18 @@
 """What a host thinks of others, and what it says of them when it is asked."""
 
+from broker.effects import SendMessage
+from broker.host import testimony
+from broker.host.connections import Connection, Connections
 from broker.host.doubts import Doubts, Sign, Standing
 from broker.host.identity import Identity
+from broker.host.link_states import LinkState
+from broker.host.seats import Seats
+from broker.inputs import LinkId
 from broker.limits import Limits
 from broker.machine.machine import Settings
-from broker.vocabulary import Life
+from broker.messages import Message
+from broker.outbox import Outbox
+from broker.vocabulary import Life, ProbeReply
 from routing.ids import NodeId
 
 LIMITS = Limits(heartbeat_timeout_s=3.0, visit_timeout_s=1.0)
@@ -16,8 +24,8 @@ class Doubting:
 
     def __init__(self) -> None:
         self.visited: list[Life] = []
-        me = Identity(NodeId("me"), 1, "", LIMITS, Settings())
-        self.doubts = Doubts(me, self.visited.append)
+        self.me = Identity(NodeId("me"), 1, "", LIMITS, Settings())
+        self.doubts = Doubts(self.me, self.visited.append)
 
     def waits(self, until: float) -> Standing:
         for life in self.doubts.overdue_visits(until):
@@ -58,3 +66,42 @@ def test_an_answer_ends_every_doubt_but_a_proof() -> None:
 
     assert host.doubts.note(OTHER, Sign.HEARD, 2.5) is Standing.PROVEN
     assert host.doubts.lives(OTHER, 2.5) is False
+
+
+class Witness(Doubting):
+    """One that somebody asks of whom it has heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outbox = Outbox()
+        connections = Connections(self._outbox, lambda _: None)
+        self._connection = Connection(LinkId(1), LinkState.TO_HOST, 0.0, 0.0)
+        connections.add(self._connection)
+        self.testimony = testimony.Testimony(self.me, connections, Seats(), self.doubts)
+
+    def is_asked(self, *lives: Life) -> list[Message]:
+        self.testimony.ask(self._connection, lives)
+        return self.says()
+
+    def says(self) -> list[Message]:
+        self.testimony.advance()
+        return [e.message for e in self._outbox.take() if isinstance(e, SendMessage)]
+
+
+def test_a_witness_says_of_whom_it_has_heard() -> None:
+    witness = Witness()
+    witness.doubts.heard(OTHER, 0.0)
+
+    me = witness.me.life
+    assert witness.is_asked(OTHER, me) == [ProbeReply(life=me, heard=(OTHER, me))]
+
+
+def test_a_witness_that_has_heard_nothing_visits_before_it_says_so() -> None:
+    witness = Witness()
+    assert witness.is_asked(OTHER) == []
+    witness.doubts.forget_but(())  # it does not know yet who that is
+    assert witness.says() == []
+    assert witness.visited == [OTHER, OTHER]
+    witness.waits(1.0)
+
+    assert witness.says() == [ProbeReply(life=witness.me.life, heard=())]
