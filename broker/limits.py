@@ -212,6 +212,9 @@ class Limits:
     further ahead of a broker's clock is a mistake, and would bar that name for as long."""
     drain_timeout_s: float = 10.0
     """A broker told to stop waits at most so long for what it accepted to become stable."""
+    leaving_pause_s: float = 0.2
+    """A host told to stop waits so long for others to say that they stop as well, before it hands
+    over what it plays: to one that goes, too, it would be in vain."""
 
     @property
     def id_chars_max(self) -> int:

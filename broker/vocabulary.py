@@ -65,6 +65,8 @@ class HostPlace:
     """The broker that it stands by for; empty if for none."""
     rank: int = 0
     """Among those that stand by for that broker: 1 is the first to take over."""
+    is_leaving: bool = False
+    """Whether it has been told to stop: nobody is to leave anything to it."""
 
 
 @attrs.frozen(kw_only=True)

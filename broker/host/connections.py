@@ -71,6 +71,9 @@ class Connection:
     """What a client was told of it."""
     reader: AttachmentReader | None = None
     """Of what is said there about a broker that has failed."""
+    was_line: bool = False
+    """Whether a broker at one of its ends has left the tree: what is said as if it had not comes to
+    nothing."""
     has_attached: bool = False
     """Whether all of that has come; what was said on an earlier connection is said again."""
 
@@ -133,6 +136,14 @@ class Connections:
         self._lines[key] = connection
         connection.state = state
         self.version += 1
+
+    def end_line(self, connection: Connection) -> None:
+        """A broker has left the tree: what is still to be said, their hosts say."""
+        self._lines.pop((connection.node, connection.peer), None)
+        self.version += 1
+        connection.node, connection.peer = NO_NODE, connection.life.host
+        connection.kind, connection.state = NodeKind.HOST, LinkState.TO_HOST
+        connection.was_line = True
 
     def send(self, connection: Connection, message: Message) -> None:
         """Send something over it."""

@@ -4,6 +4,7 @@ Nothing here remembers what it has told or asked: whoever is asked by mistake an
 knows, and then all is looked at again.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from broker.effects import Level
@@ -111,9 +112,11 @@ class Failover:
         parts = self._parts
         if not parts.seats.learn(seating):
             return
-        for node in list(parts.playing.brokers):
+        for node, played in list(parts.playing.brokers.items()):
             seat = parts.seats.seat_of(node)
-            if seat is not None and (seat.life != parts.me.life or seat.is_vacant):
+            if seat is None or seat.term < played.term:
+                continue  # that is about what was before
+            if seat.life != parts.me.life or seat.is_vacant:
                 self._give_up(node)
 
     def _give_up(self, node: NodeId) -> None:
@@ -234,6 +237,9 @@ class Failover:
             return
         if line.state is LinkState.TO_CLIENT and line.life.incarnation != departure.incarnation:
             return  # of a later life
+        if line.state is LinkState.TO_BROKER and not reason:
+            parts.connections.end_line(line)
+            return
         code = GoodbyeCode.ISOLATED if reason else GoodbyeCode.LEFT
         parts.connections.close(line, code, reason or f"{node} left")
 
@@ -241,6 +247,13 @@ class Failover:
         """End a connection to a neighbour from this side."""
         self._parts.connections.close(connection, GoodbyeCode.LEFT, reason)
         self.on_line_lost(connection)
+
+    def on_host_lost(self, connection: Connection) -> None:
+        """A connection to a host has ended, which may have been asked what it has given up."""
+        for takeover in self._parts.takeovers:
+            if self._parts.takeovers.awaits(connection.life):
+                takeover.asked_at = -math.inf
+                self.look_again_at(self._parts.me.now)
 
     def on_line_lost(self, connection: Connection) -> None:
         """A connection has ended: the neighbour, if it led to one, has none for now."""
@@ -453,7 +466,7 @@ class Failover:
         for connection in parts.connections.with_state(LinkState.TO_HOST):
             if isinstance(connection.purpose, ToVisit) and not (
                 parts.takeovers.questions_for(connection.life.host)
-                or parts.takeovers.given_up_by(connection.life)
+                or parts.takeovers.awaits(connection.life)
             ):
                 seating = parts.seats.everything()
                 parts.connections.close(connection, GoodbyeCode.LEFT, "visited", seating=seating)
@@ -530,7 +543,7 @@ class Failover:
         parts = self._parts
         broker = neighbour.node
         seat = parts.seats.seat_of(broker)
-        if seat is None or broker in parts.playing.brokers:
+        if seat is None or seat.left or broker in parts.playing.brokers:
             return
         line = parts.connections.line(node, broker)
         if line is not None:

@@ -62,8 +62,6 @@ class Greetings:
             self._refuse(connection, objection)
         elif hello.kind is NodeKind.HOST:
             self._greet_host(connection, hello)
-        elif me.is_stopping:
-            parts.connections.close(connection, GoodbyeCode.SHUTTING_DOWN, f"{me.name} is stopping")
         else:
             connection.peer, connection.kind = hello.node, hello.kind
             connection.life = Life(hello.host, hello.incarnation)
@@ -120,7 +118,7 @@ class Greetings:
             self._greet_for_another(connection, hello, broker)
             return
         own = parts.seats.seat_of(hello.node)
-        if hello.kind is NodeKind.BROKER and own is not None and own.term > hello.term:
+        if hello.kind is NodeKind.BROKER and own is not None and not _is_later(hello.term, own):
             self._send_elsewhere(connection, f"{hello.node} is played by {own.host}")
             return
         if hello.kind is NodeKind.BROKER and not hello.known_term and _is_taken(own, connection):
@@ -268,6 +266,10 @@ class Greetings:
     def _take_in(self, connection: Connection, hello: Hello, machine: Machine, term: int) -> None:
         """Somebody new stands below a broker from now on; whether it may, the others are asked."""
         parts = self._parts
+        if parts.me.is_stopping:
+            reason = f"{parts.me.name} is stopping"
+            parts.connections.close(connection, GoodbyeCode.SHUTTING_DOWN, reason)
+            return
         if not machine.has_joined:
             self._waiting.append(connection)
             return
@@ -344,7 +346,7 @@ class Greetings:
         seats, machine = self._parts.seats, self._parts.playing.machine(parent)
         if machine is None or broker not in machine.neighbours.below:
             return
-        if seats.seat_of(broker) is None:
+        if not seats.is_there(broker):
             seats.put(
                 Seat(
                     broker=broker,
@@ -546,6 +548,11 @@ class Greetings:
         if parts.terms.get(key, term) < term:
             parts.playing.ask_again(machine, neighbour)
         parts.terms[key] = term
+
+
+def _is_later(term: int, seat: Seat) -> bool:
+    """Whether a broker may speak in a term: one that has left comes back in a later one."""
+    return term > seat.term if seat.left else term >= seat.term
 
 
 def _is_taken(seat: Seat | None, connection: Connection) -> bool:

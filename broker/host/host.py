@@ -20,10 +20,12 @@ from broker.host.failover import Failover
 from broker.host.greetings import Greetings
 from broker.host.identity import Identity
 from broker.host.joining import Joining
+from broker.host.leaving import Leaving
 from broker.host.library import Library
 from broker.host.link_states import (
     FORBIDDEN_FROM_ABOVE,
     FORBIDDEN_TO_CLIENTS,
+    LEGAL,
     LinkState,
     Speaker,
     require_legal,
@@ -177,6 +179,7 @@ class Host:
             lambda: self.is_vulnerable,
             lambda seat: self.failover.learn(Seating(seats=(seat,))),
         )
+        self.leaving = Leaving(self.parts, self.failover.learn)
         self.joining = Joining(
             self.parts,
             self.greetings,
@@ -186,7 +189,6 @@ class Host:
             standby=standby,
         )
         self._has_stopped = False
-        self._drain_until: float | None = None
         self._time = WakingTime()
         self._tick_at: float | None = None
         self._isolate_at: float | None = None
@@ -227,7 +229,7 @@ class Host:
             case LinkClosed(link, reason):
                 self._on_closed(link, reason)
             case ShutdownRequested():
-                self._on_shutdown()
+                self.leaving.begin()
         return self._end_step()
 
     def _see_the_clock(self, clock: float) -> None:
@@ -245,8 +247,8 @@ class Host:
         self.joining.advance()
         parts.playing.settle(me.now)
         self._spread_seats()
-        if self._drain_until is not None and not self._has_stopped:
-            self._stop_if_drained()
+        if self.leaving.is_under_way and not self._has_stopped:
+            self._go_on_leaving()
         self._arm_timer()
         return self.outbox.take()
 
@@ -319,6 +321,8 @@ class Host:
     def _on_ended(self, connection: Connection) -> None:
         """A connection has not ended by the wish of this host."""
         self.failover.on_line_lost(connection)
+        if connection.state is LinkState.TO_HOST:
+            self.failover.on_host_lost(connection)
         purpose = connection.purpose
         if purpose is not None and connection.state in (
             LinkState.AWAITING_WELCOME,
@@ -424,6 +428,8 @@ class Host:
 
     def _on_message(self, connection: Connection, message: Message) -> None:
         """What is no part of a batch."""
+        if connection.was_line and type(message) not in LEGAL[LinkState.TO_HOST]:
+            return
         if connection.state not in _LINES:
             self._require_legal(connection, message)
         parts = self.parts
@@ -450,7 +456,7 @@ class Host:
             case ProbeReply(life=life, heard=heard):
                 parts.takeovers.on_answer(life.host, heard)
                 self.failover.look_again_at(self.me.now)
-                is_over = not parts.takeovers.given_up_by(connection.life)
+                is_over = not parts.takeovers.awaits(connection.life)
                 if isinstance(connection.purpose, ToVisit) and is_over:
                     parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
             case Announce():
@@ -642,7 +648,7 @@ class Host:
             times = (
                 self._tick_at,
                 self._isolate_at,
-                self._drain_until,
+                self.leaving.wake_at(),
                 self.parts.playing.wake_at(),
                 self.parts.doubts.wake_at(),
                 self.failover.wake_at(),
@@ -652,26 +658,25 @@ class Host:
 
     # --- stopping ---------------------------------------------------------------------------
 
-    def _on_shutdown(self) -> None:
-        """Take nothing new, finish what was accepted, then stop."""
-        if self._drain_until is not None:
-            return
-        self._drain_until = self.me.now + self.me.limits.drain_timeout_s
-        self.me.is_stopping = True
-        farewell = Goodbye(code=GoodbyeCode.SHUTTING_DOWN, reason=f"{self.me.name} is stopping")
-        clients = self.parts.connections.with_state(LinkState.TO_CLIENT)
-        self.parts.connections.send_to_all(clients, farewell)
+    def _go_on_leaving(self) -> None:
+        """Whoever is told that this host goes has been told before what else it knows."""
+        if self.leaving.advance():
+            self._stop()
+        else:
+            self.parts.playing.settle(self.me.now)
+            self._spread_seats()
 
-    def _stop_if_drained(self) -> None:
-        assert self._drain_until is not None
-        machines = self._machines()
-        is_busy = any(m.publications.unstable or len(m.requests) for m in machines)
-        if is_busy and self.me.now < self._drain_until:
-            return
+    def _stop(self) -> None:
+        """It has left; that its life is over nobody has to find out."""
         self._has_stopped = True
-        self.parts.playing.tell_all()
-        for connection in self.parts.connections:
-            self.outbox.add(CloseLink(connection.link, GoodbyeCode.SHUTTING_DOWN, "stopped"))
+        parts = self.parts
+        parts.playing.tell_all()
+        parts.seats.bury(self.me.life, is_proven=True)
+        for connection in parts.connections:
+            seating = parts.seats.everything() if connection.is_between_hosts else None
+            parts.connections.close(
+                connection, GoodbyeCode.SHUTTING_DOWN, "stopped", seating=seating
+            )
         self.outbox.add(Stop("stopped"))
 
     def step_down(self, reason: str, *, comes_back: bool = True) -> None:
@@ -775,10 +780,10 @@ class Host:
     def _state_name(self) -> str:
         if self._has_stopped:
             return "stopped"
+        if self.leaving.is_under_way:
+            return "stopping"
         if len(self.parts.takeovers):
             return "taking up"
-        if self._drain_until is not None:
-            return "stopping"
         if not self.me.is_ready:
             return self.joining.state_name
         if not self.parts.playing.brokers:

@@ -83,6 +83,7 @@ class Joining:
     def _last_term(self) -> int:
         """Of the broker of this host's name, in what it remembers."""
         known = self._remembered.seats if self._remembered is not None else ()
+        known = (*known, *filter(None, [self._parts.seats.seat_of(self._parts.me.name)]))
         return max((s.term for s in known if s.broker == self._parts.me.name), default=0)
 
     @property
@@ -125,7 +126,8 @@ class Joining:
         parts = self._parts
         for connection in parts.connections.with_state(LinkState.TO_HOST):
             is_idle = not parts.seats.played_by(connection.life)
-            if isinstance(connection.purpose, ToJoin) and is_idle:
+            is_needed = parts.takeovers.awaits(connection.life)
+            if isinstance(connection.purpose, ToJoin) and is_idle and not is_needed:
                 place = self._somebody_who_plays()
                 if place is not None:
                     self._ask_instead(connection, place)
@@ -190,7 +192,7 @@ class Joining:
     def _dial(self) -> None:
         parts = self._parts
         self._note_candidates()
-        if self.is_looking and self._candidates and not parts.me.is_stopping:
+        if self.is_looking and self._candidates:
             parts.dialling.dial(ToJoin(), self._address, parts.me.now)
             if not parts.dialling.is_wanted(ToJoin()):
                 self._dial_at = parts.dialling.wake_at(parts.me.now)
@@ -270,7 +272,7 @@ class Joining:
             return
         self.is_looking = not self._parts.playing.brokers
         if goodbye.code is GoodbyeCode.ELSEWHERE and not self._parts.me.is_ready:
-            self._is_new = self._parts.seats.seat_of(self._parts.me.name) is None
+            self._is_new = not self._parts.seats.is_there(self._parts.me.name)
         self._try_next()
 
     # --- being let in ---------------------------------------------------------------------------
@@ -355,8 +357,8 @@ class Joining:
         if not is_answer or self._is_new or me.is_ready or me.name in parts.playing.brokers:
             return
         seat = parts.seats.seat_of(me.name)
-        if seat is None:
-            # This overlay knows nothing of it.
+        if seat is None or seat.left:
+            # This overlay knows nothing of it, or only that it was there once.
             self._is_new = self.is_looking = True
             parts.connections.close(connection, GoodbyeCode.LEFT, "joins anew")
             self._dial_at = me.now

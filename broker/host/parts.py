@@ -15,6 +15,7 @@ from broker.host.takeover import Takeovers
 from broker.host.testimony import Testimony
 from broker.losses import Losses
 from broker.outbox import Outbox
+from broker.vocabulary import Seat
 from routing.ids import NodeId
 
 
@@ -39,3 +40,11 @@ class Parts:
     """By a broker here and its neighbour: the last term in which it does not listen to that."""
     terms: dict[tuple[NodeId, NodeId], int] = attrs.field(factory=dict)
     """Likewise: in which term it heard it last."""
+
+    def own_seat(self, broker: NodeId) -> Seat | None:
+        """The seat of a broker that is played here; None as long as others do not know of it."""
+        played, seat = self.playing.brokers.get(broker), self.seats.seat_of(broker)
+        if played is None or seat is None or seat.left:
+            return None
+        is_of_now = (seat.life, seat.term) == (self.me.life, played.term)
+        return seat if is_of_now else None

@@ -194,6 +194,10 @@ class Playing:
         machine.ask_again(neighbour)
         self._carry_out(machine, machine.end_step())
 
+    def leave(self, machine: Machine) -> None:
+        """Let a broker ask to be let go."""
+        self._carry_out(machine, machine.leave())
+
     def begin(self, machine: Machine, now: float) -> None:
         """At first, of a broker that knows nothing of its past: ask all around."""
         self._carry_out(machine, machine.begin(now))

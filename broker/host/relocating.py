@@ -59,12 +59,12 @@ class Relocations:
         """Do what can be done by now, and forget what nobody can do any more."""
         for broker, wish in list(self._wishes.items()):
             refusal = self._refusal_of(broker, wish.host)
-            wish.obstacle = "" if refusal else self._obstacle_to(broker)
+            wish.obstacle = "" if refusal else self._obstacle_to(broker, wish.host)
             if wish.obstacle:
                 continue
             del self._wishes[broker]
             if not refusal:
-                seat = self._parts.seats.seat_of(broker)
+                seat = self._parts.own_seat(broker)
                 assert seat is not None
                 self._give_up(attrs.evolve(seat, is_vacant=True, taker=wish.host))
             for connection in wish.asked_by:
@@ -80,16 +80,19 @@ class Relocations:
             return f"{me.name} does not play {broker}"
         if not me.settings.delta:
             return "with a delta of 0 nothing can be rebuilt"
-        if host == me.name or parts.seats.life_of(host) is None:
+        life = parts.seats.life_of(host)
+        if host == me.name or life is None or life in parts.doubts.doubted():
             return f"no other host {host} is known"
-        return ""
+        return f"{host} is stopping" if parts.seats.is_leaving(life) else ""
 
-    def _obstacle_to(self, broker: NodeId) -> str:
+    def _obstacle_to(self, broker: NodeId, host: NodeId) -> str:
         """Why a broker is not given up just now."""
         parts = self._parts
         has_joined = parts.playing.brokers[broker].machine.has_joined
-        if not (has_joined and parts.me.is_ready and parts.seats.seat_of(broker)):
+        if not (has_joined and parts.me.is_ready and parts.own_seat(broker)):
             return f"{broker} is about to join"
+        if not parts.seats.is_settled(host):
+            return f"{host} is about to join"
         return "a failure is not over yet" if self._is_vulnerable() else ""
 
     def describe(self) -> list[dict[str, Any]]:

@@ -63,7 +63,7 @@ def _age_of_seat(seat: Seat) -> tuple[object, ...]:
 
 
 def _age_of_place(place: HostPlace) -> tuple[object, ...]:
-    return (place.incarnation, place.address, place.site, place.rank)
+    return (place.incarnation, place.is_leaving, place.address, place.site, place.rank)
 
 
 def _distances(
@@ -311,6 +311,11 @@ class Seats:
         """Who plays a broker, as far as is known; also of one that has left the tree."""
         return self._seats.get(broker)
 
+    def is_there(self, broker: NodeId) -> bool:
+        """Whether a broker is in the tree: not one that is about to join, or has left."""
+        seat = self._seats.get(broker)
+        return seat is not None and not seat.left
+
     def parent_of(self, broker: NodeId) -> NodeId | None:
         """The broker above it; None of the root, and of what is not in the tree."""
         seat = self._seats.get(broker)
@@ -340,6 +345,11 @@ class Seats:
     def played_by(self, life: Life) -> tuple[NodeId, ...]:
         """The brokers that a host plays, by name; not what it has given up."""
         return tuple(self._shape().played.get(life, ()))
+
+    def given_up_by(self, life: Life) -> tuple[NodeId, ...]:
+        """The brokers that a host has given up, and that nobody plays yet."""
+        seats = [self._seats[broker] for broker in self.brokers()]
+        return tuple(seat.broker for seat in seats if seat.is_vacant and seat.life == life)
 
     def place_of(self, host: NodeId) -> HostPlace | None:
         """Where a host listens, or did while it lived."""
@@ -387,6 +397,17 @@ class Seats:
             newest = max(newest, place.incarnation)
         return newest > life.incarnation or self._failed.get(life.host, -1) >= life.incarnation
 
+    def is_settled(self, host: NodeId) -> bool:
+        """Whether a host plays something, did so once, or stands by: it is not about to join."""
+        place, life = self._places.get(host), self.life_of(host)
+        stands_by = place is not None and bool(place.site)
+        return stands_by or self.is_there(host) or bool(life and self.played_by(life))
+
+    def is_leaving(self, life: Life) -> bool:
+        """Whether a host has been told to stop."""
+        place = self._places.get(life.host)
+        return place is not None and place.is_leaving and place.incarnation == life.incarnation
+
     def is_lost(self, broker: NodeId, doubted: Collection[Life] = ()) -> bool:
         """Whether nobody plays a broker; `doubted` are lives that the asker takes for failed."""
         seat = self._seats.get(broker)
@@ -427,31 +448,43 @@ class Seats:
 
         Whoever is to have what was given up; else who stands by for the topmost broker; else who
         plays the broker above that; else, next to the region, the first broker's host by name.
+        Nobody who is leaving.
         """
         top = self.top_of(region)
-        living = {h: life for h, life in self._lives().items() if life not in doubted}
+        living = {
+            host: life
+            for host, life in self._lives().items()
+            if life not in doubted and not self.is_leaving(life)
+        }
         for seat in (self._seats[b] for b in sorted(region, key=lambda b: (b != top, b))):
             if seat.is_vacant and seat.taker in living:
                 return NodeId(seat.taker)
-        standbys = [
-            (place.rank, host)
-            for host, place in self._places.items()
-            if place.site == top and host in living and not self.played_by(living[host])
-        ]
+        standbys = [host for host in self.standbys_of(top) if host in living]
         if standbys:
-            return min(standbys)[1]
+            return standbys[0]
         around = [b for b in self.boundary(region) if b in self._seats]
         around = [b for b in around if not self.is_lost(b, doubted)]
+        around = [b for b in around if self._seats[b].host in living]
         if around:
             parent = self.parent_of(top)
             return self._seats[parent if parent in around else min(around)].host
-        return min(living, default=None)
+        return min([h for h in living if self.is_settled(h)] or living, default=None)
+
+    def standbys_of(self, broker: NodeId) -> list[NodeId]:
+        """The hosts that stand by for a broker and play nothing, as far as is known, in turn."""
+        standbys = [
+            (place.rank, host)
+            for host, place in self._places.items()
+            if place.site == broker
+            and (life := self.life_of(host)) is not None
+            and not (self.played_by(life) or self.is_leaving(life))
+        ]
+        return [host for _, host in sorted(standbys)]
 
     def taker_of(self, broker: NodeId) -> NodeId | None:
-        """The host that was to have what was given up, if there is one and it lives."""
+        """The host that was to have what was given up, if there is one."""
         seat = self._seats.get(broker)
-        is_meant = seat is not None and seat.is_vacant and seat.taker in self._lives()
-        return NodeId(seat.taker) if seat is not None and is_meant else None
+        return NodeId(seat.taker) if seat is not None and seat.is_vacant and seat.taker else None
 
     def failed_hosts_of(self, region: Collection[NodeId]) -> frozenset[Life]:
         """How many failures the loss of a region is: the lives that played it."""

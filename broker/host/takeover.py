@@ -203,6 +203,11 @@ class Takeovers:
             if not self._seats.has_failed(seat.life) and seat.life not in doubted:
                 yield broker
 
+    def awaits(self, life: Life) -> bool:
+        """Whether a host has given up what is being taken up here."""
+        seats = [self._seats.seat_of(broker) for region in self._under_way for broker in region]
+        return any(seat is not None and seat.is_vacant and seat.life == life for seat in seats)
+
     def given_up_by(self, life: Life) -> list[NodeId]:
         """Of what brokers a host is to say what they had done."""
         missing = [border for t in self._under_way.values() for border, _ in self.missing(t.region)]
@@ -227,7 +232,7 @@ class Takeovers:
         """Whether everybody has attached who will."""
         for (node, broker), kind in self.missing(takeover.region):
             # Of a broker that was about to join nobody knows where it is.
-            is_known = kind is NodeKind.BROKER and self._seats.seat_of(node) is not None
+            is_known = kind is NodeKind.BROKER and self._seats.is_there(node)
             if is_known or self.waited_for(broker, now) < self._me.limits.resume_timeout_s:
                 return False
         return True
@@ -312,7 +317,7 @@ class Takeovers:
             # Who has attached and then failed, too, is rebuilt.
             and node not in region
         ]
-        # What they said of logs was learnt when they said it.
+        # What they said of logs was learnt when they said it, and what givers said as well.
         logs = self._library.known()
         return Rebuilding(
             {broker: self._seats.parent_of(broker) for broker in sorted(region)},
@@ -321,6 +326,7 @@ class Takeovers:
             limits=self._me.limits,
             outbox=outbox,
             now=self._me.now,
+            logs=logs,
         )
 
     def begin_empty(
@@ -332,7 +338,7 @@ class Takeovers:
         """
         return begin_empty(
             {broker: self._seats.parent_of(broker) for broker in sorted(region)},
-            [each for each in attachments if self._seats.seat_of(each.node) is not None],
+            [each for each in attachments if self._seats.is_there(each.node)],
             settings=self._me.settings,
             limits=self._me.limits,
             outbox=outbox,

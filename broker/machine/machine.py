@@ -323,6 +323,15 @@ class Machine:
         self.steps.touch(neighbour)
         self.publications.tell_lazily(neighbour)
 
+    def leave(self) -> list[Neighbour]:
+        """Ask the parent to let this broker go: nobody stands below it, and all is stable."""
+        parent = self.neighbours.parent
+        assert parent is not None
+        self.steps.begin(Taken.REPLAY)
+        operation = OperationId(f"{self.node}#leave")
+        self.steps.send(parent, Leave(operation=operation, node=self.node, distance=0))
+        return self.end_step()
+
     def ask_to_join(self) -> None:
         """Ask the parent to let this broker in, unless it has."""
         parent = self.neighbours.parent

@@ -243,8 +243,12 @@ class Rebuilding:
         limits: Limits,
         outbox: Outbox,
         now: float,
+        logs: Mapping[NodeId, StepLog] | None = None,
     ) -> None:
-        """Begin; every broker of the region is given with its parent."""
+        """Begin; every broker of the region is given with its parent.
+
+        There may be `logs` that are known otherwise than by an attachment.
+        """
         self.machines: dict[NodeId, Machine] = {}
         """When all is done, the brokers of the region."""
         self._region = region
@@ -255,6 +259,7 @@ class Rebuilding:
         self._limits = limits
         self._outbox = outbox
         self._orderings: dict[NodeId, _Again] = {}
+        self._known_logs = [each.logs for each in self.attachments] + ([logs] if logs else [])
         self._logs: dict[NodeId, StepLog] = {}
         self._indexes: dict[NodeId, _Index] = {}
         self._members: dict[NodeId, _Members] = {}
@@ -304,8 +309,7 @@ class Rebuilding:
             outbox=self._outbox,
         )
         attached = [each for each in self._attached.values() if each.to == node]
-        known = [StepLog(), *(each.logs[node] for each in self.attachments if node in each.logs)]
-        log = longest(known)
+        log = longest([StepLog(), *(logs[node] for logs in self._known_logs if node in logs)])
         members = _Members(log, self._region, node, {each.node: each for each in attached})
         for ignored in members.ignored:
             del self._attached[ignored, node]

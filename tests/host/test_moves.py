@@ -169,10 +169,25 @@ def test_a_host_takes_up_the_broker_that_it_was_about_to_join() -> None:
     overlay.passes(1.5 * LINK_DELAY_S)
     while overlay.host("b1").parts.seats.life_of(NodeId("b3")) is None:
         overlay.passes(LINK_DELAY_S / 2)
-    overlay.relocates("b1", host="b3")
+    overlay.hears_of_the_end_of("b1", taker="b3")
     overlay.passes(LINK_DELAY_S / 2)
     overlay.crashes("b1")
     overlay.passes(2 * TIMEOUT_S)
 
     assert overlay.players("b3") == ["b3"]
+    assert overlay.troubles() == []
+
+
+def test_nothing_is_given_to_a_host_that_is_about_to_join() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    overlay.world.add_broker(NodeId("b2"), NodeId("b1"))
+    while overlay.host("b1").parts.seats.life_of(NodeId("b2")) is None:
+        overlay.passes(LINK_DELAY_S / 2)
+    relocate = Relocate(broker=NodeId("b1"), host=NodeId("b2"))
+    answer = overlay.host("b1").relocations.on_relocate(relocate)
+
+    assert (answer.reason, answer.is_remembered) == ("b2 is about to join", True)
+    overlay.passes(2 * TIMEOUT_S)
+    assert overlay.players("b1") == ["b2"]
     assert overlay.troubles() == []
