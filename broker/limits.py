@@ -33,6 +33,10 @@ ERAS_MAX: Final = 1 << 31
 """How often a neighbour may say that the streams of a link have begun anew: far more often than
 they can have, and they can once more."""
 
+STEPS_AT_ONCE: Final = 1 << 32
+"""Steps of a broker that may pass unheard: far more than there ever are, and few of those that can
+be counted. After the last one nobody could rebuild it."""
+
 INCARNATION_MAX: Final = (1 << 53) - 1
 """What every reader of JSON reads exactly; as milliseconds since 1970, the year 287396."""
 STATE_BYTES_MAX: Final = 64 << 20

@@ -15,7 +15,7 @@ import attrs
 from broker.codec import decode_content
 from broker.errors import RemoteProtocolError
 from broker.host.link_states import IN_BATCHES, LinkState, Speaker, require_legal
-from broker.limits import DEFAULT_LIMITS, Limits
+from broker.limits import DEFAULT_LIMITS, STEPS_AT_ONCE, Limits
 from broker.log_codec import LogReader, LogWriter
 from broker.machine.neighbours import Control
 from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
@@ -340,9 +340,9 @@ class AttachmentReader:
         )
 
     def _require_log(self, head: Attach) -> None:
-        """Whoever has taken a step has been told the log up to that."""
+        """Whoever has taken a step was told the log up to that: a broker perhaps in other words."""
         last = self._logs.get(head.to, StepLog()).last
-        if head.kind is NodeKind.CLIENT and head.taken > last:
+        if head.taken > last + (0 if head.kind is NodeKind.CLIENT else STEPS_AT_ONCE):
             raise RemoteProtocolError(
                 f"Attach: step {head.taken} of {head.to} was taken, and nothing told beyond {last}"
             )

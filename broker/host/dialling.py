@@ -35,7 +35,12 @@ class ToVisit:
     life: Life
 
 
-Purpose = ToBroker | ToJoin | ToVisit
+@attrs.frozen
+class ToNamesake:
+    """A host that begins looks whether another process goes by its name."""
+
+
+Purpose = ToBroker | ToJoin | ToVisit | ToNamesake
 
 
 @attrs.define

@@ -14,7 +14,7 @@ from broker.host.announcing import Announcements
 from broker.host.attaching import AttachmentReader
 from broker.host.clients import Clients
 from broker.host.connections import Connection, Connections
-from broker.host.dialling import Dialling, ToBroker, ToJoin, ToVisit
+from broker.host.dialling import Dialling, Purpose, ToBroker, ToJoin, ToNamesake, ToVisit
 from broker.host.doubts import Doubts, Sign
 from broker.host.failover import Failover
 from broker.host.greetings import Greetings
@@ -253,13 +253,7 @@ class Host:
         return self.outbox.take()
 
     def _step_down_if_needed(self) -> None:
-        seats, me = self.parts.seats, self.me
-        place = seats.place_of(me.name)
-        if me.is_ready and place is not None and place.incarnation > me.incarnation:
-            # Of two processes of one name the later one goes on, or both would for ever.
-            reason = f"another process is {me.name} now, incarnation {place.incarnation}"
-            self.step_down(f"{reason} at {place.address}", comes_back=False)
-        elif seats.has_failed(me.life):
+        if self.parts.seats.has_failed(self.me.life):
             self.step_down("others go on without this life")
         elif any(takeover.is_cut_off for takeover in self.parts.takeovers):
             self.step_down("most others are silent, so it may be this host that is cut off")
@@ -277,12 +271,12 @@ class Host:
             return
         connection = Connection(link, LinkState.AWAITING_WELCOME, now, now, dialled, purpose)
         self.parts.connections.add(connection)
-        if isinstance(purpose, ToJoin):
+        if isinstance(purpose, ToJoin | ToNamesake):
             self.joining.say_hello(connection)
         else:
             self.greetings.say_hello(connection)
 
-    def _is_needed(self, purpose: ToBroker | ToJoin | ToVisit) -> bool:
+    def _is_needed(self, purpose: Purpose) -> bool:
         match purpose:
             case ToBroker(node, broker):
                 machine = self.parts.playing.machine(node)
@@ -301,7 +295,9 @@ class Host:
         if purpose is None:
             return
         self.outbox.log(Level.DEBUG, "not reached", address=dialled, reason=reason)
-        if isinstance(purpose, ToJoin):
+        if isinstance(purpose, ToNamesake):
+            self.joining.begin()
+        elif isinstance(purpose, ToJoin):
             self.joining.on_dial_failed(dialled, reason)
         else:
             self.failover.on_dial_failed(purpose, dialled, is_refused=is_refused)
@@ -328,7 +324,7 @@ class Host:
             LinkState.AWAITING_WELCOME,
             LinkState.ATTACHING,
         ):
-            if isinstance(purpose, ToJoin):
+            if isinstance(purpose, ToJoin | ToNamesake):
                 self.joining.on_lost(connection)
             else:
                 self.failover.on_unanswered(connection, purpose)
@@ -479,7 +475,9 @@ class Host:
                 raise RemoteProtocolError(f"{type(message).__name__} was not expected")
 
     def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
-        if isinstance(connection.purpose, ToJoin):
+        if isinstance(connection.purpose, ToNamesake):
+            self.joining.on_namesake(connection, welcome)
+        elif isinstance(connection.purpose, ToJoin):
             self.joining.on_welcome(connection, welcome)
         else:
             self.greetings.on_welcome(connection, welcome)
@@ -507,7 +505,9 @@ class Host:
             return  # it closes in its own time
         self.parts.connections.forget(connection.link)
         self.outbox.add(CloseLink(connection.link, code, reason))
-        if isinstance(connection.purpose, ToJoin) and connection.state not in _LINES:
+        if isinstance(connection.purpose, ToNamesake):
+            self.joining.begin()
+        elif isinstance(connection.purpose, ToJoin) and connection.state not in _LINES:
             self.joining.on_goodbye(connection, goodbye)
         elif code is GoodbyeCode.ELSEWHERE and connection.purpose is not None:
             self.failover.on_line_lost(connection)
@@ -679,7 +679,7 @@ class Host:
             )
         self.outbox.add(Stop("stopped"))
 
-    def step_down(self, reason: str, *, comes_back: bool = True) -> None:
+    def step_down(self, reason: str) -> None:
         """Others go on without this life: it has nothing to say any more, and begins a new one."""
         if self._has_stopped:
             return
@@ -688,7 +688,7 @@ class Host:
         seating = self.parts.seats.everything()
         for connection in self.parts.connections:
             self.parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
-        self.outbox.add(Stop(f"fenced: {reason}", comes_back=comes_back))
+        self.outbox.add(Stop(f"fenced: {reason}", comes_back=True))
 
     # --- questions ----------------------------------------------------------------------------
 

@@ -3,6 +3,10 @@
 A host that begins asks its join point to let it in as a new broker. One that stands by, or was
 there before, only makes itself known, and hears who plays what: if the broker of its own name is
 played elsewhere, it asks for it.
+
+If it remembers that it was at another address, it looks first whether a process is there that goes
+by its name. Two of one name would fence each other for ever; so the one that comes later ends, and
+says why.
 """
 
 from collections.abc import Sequence
@@ -11,7 +15,7 @@ import attrs
 
 from broker.effects import BecomeReady, Level, Stop
 from broker.host.connections import Connection
-from broker.host.dialling import ToJoin
+from broker.host.dialling import ToJoin, ToNamesake
 from broker.host.greetings import Greetings
 from broker.host.link_states import LinkState
 from broker.host.parts import Parts
@@ -55,11 +59,37 @@ class Joining:
         self._dial_at: float | None = None
         self._ask_at: float | None = None
         self.is_looking = False
+        self._has_begun = False
 
     # --- beginning ----------------------------------------------------------------------------
 
     def start(self) -> None:
+        """Look whether another process goes by this name, where it was before."""
+        me = self._parts.me
+        known = self._remembered.hosts if self._remembered is not None else ()
+        before = [p.address for p in known if p.host == me.name and p.address != me.address]
+        if before:
+            self._parts.dialling.dial(ToNamesake(), before[0], me.now)
+        else:
+            self.begin()
+
+    def on_namesake(self, connection: Connection, welcome: Welcome) -> None:
+        """Somebody listens where this host was before."""
+        me = self._parts.me
+        self._parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
+        if welcome.host != me.name or welcome.incarnation == me.incarnation:
+            self.begin()  # it is another one, or this very process
+            return
+        reason = (
+            f"another process is {me.name}, incarnation {welcome.incarnation}, "
+            f"at {connection.dialled}"
+        )
+        self._parts.outbox.log(Level.ERROR, "gave up", reason=reason)
+        self._parts.outbox.add(Stop(reason))
+
+    def begin(self) -> None:
         """Be the root, or look for a place."""
+        self._has_begun = True
         if self._is_root:
             self._become_root()
         else:
@@ -107,6 +137,8 @@ class Joining:
         """See whether this host has what it looks for."""
         parts = self._parts
         now = parts.me.now
+        if not self._has_begun:
+            return
         if parts.playing.brokers and not parts.me.is_ready:
             self._see_whether_joined()
         self._leave_who_plays_nothing()
@@ -233,6 +265,11 @@ class Joining:
     def say_hello(self, connection: Connection) -> None:
         """Whoever was dialled listens."""
         me = self._parts.me
+        if isinstance(connection.purpose, ToNamesake):
+            # To say who it is would be to fence the other one.
+            asking = attrs.evolve(self._greetings.hello(NodeKind.MONITOR, me.name), address="")
+            self._parts.connections.send(connection, asking)
+            return
         kind = NodeKind.BROKER if self._is_new else NodeKind.HOST
         connection.state = LinkState.AWAITING_WELCOME
         term = self._last_term() + 1 if self._is_new else 0
@@ -248,7 +285,9 @@ class Joining:
 
     def on_lost(self, connection: Connection) -> None:
         """A connection has ended by which this host looked for a place, or had one."""
-        if isinstance(connection.purpose, ToJoin) and not self._parts.playing.brokers:
+        if isinstance(connection.purpose, ToNamesake):
+            self.begin()
+        elif isinstance(connection.purpose, ToJoin) and not self._parts.playing.brokers:
             # It may have been the connection only: the same one is asked again.
             self.is_looking = True
             self._dial_at = self._parts.dialling.pause(ToJoin(), self._address, self._parts.me.now)

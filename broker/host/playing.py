@@ -6,7 +6,7 @@ it is its turn, in the same call of the host.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import attrs
 
@@ -14,6 +14,7 @@ from broker.effects import Level
 from broker.errors import RemoteProtocolError
 from broker.host.connections import Connection, Connections
 from broker.inputs import LinkId
+from broker.limits import STEPS_AT_ONCE
 from broker.machine.counting import Counters
 from broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
 from broker.machine.neighbours import Below, Neighbour
@@ -24,10 +25,6 @@ from broker.vocabulary import EndOfStep, Progress
 from faulttol.stability import CountError
 from faulttol.steplog import Standing, StepLog, Taken
 from routing.ids import NodeId
-
-STEPS_AT_ONCE: Final = 1 << 32
-"""Steps of a neighbour between two of its batches: far more than there ever are, and few of those
-that can be counted. After the last one nobody could rebuild it."""
 
 
 class Observer(Protocol):

@@ -432,3 +432,54 @@ def test_a_client_goes_on_wherever_its_broker_goes() -> None:
     assert reader.received == ["ticker:1"]
     assert not reader.core.has_lost_session
     assert overlay.machine("b4").neighbours.below[NodeId("reader")].key
+
+
+# One process is a host
+
+
+def why_it_ended(overlay: Lively, name: str) -> list[str]:
+    nodes = [*overlay.world.former, *overlay.world.residents()]
+    return [node.stopped for node in nodes if node.name == name and node.stopped is not None]
+
+
+def test_a_second_process_of_a_host_ends_and_the_first_one_notices_nothing() -> None:
+    overlay, reader = a_line()
+    overlay.world.start_twin(NodeId("b2"))
+    overlay.settle(60)
+
+    assert why_it_ended(overlay, "b2") == ["another process is b2, incarnation 1, at b2"]
+    assert overlay.host("b2").me.incarnation == 1
+    assert overlay.players("b2") == ["b2"]
+    assert reader.node.stopped is None
+
+
+def test_one_that_was_frozen_ends_when_another_process_has_its_name_by_now() -> None:
+    overlay = Lively()
+    overlay.brokers("b1", b2="b1", b3="b2")
+    overlay.freezes("b2")
+    overlay.passes(30)
+    overlay.world.start_twin(NodeId("b2"))
+    overlay.passes(30)
+    overlay.goes_on("b2")
+    overlay.passes(30)
+
+    assert why_it_ended(overlay, "b2") == [
+        "fenced: others go on without this life",
+        "another process is b2, incarnation 2, at b2~2",
+    ]
+    assert overlay.world.twins[NodeId("b2~2")].is_alive
+    assert overlay.players("b2") == ["b2"]
+
+
+def test_where_a_host_was_somebody_else_may_be_now() -> None:
+    overlay = Lively()
+    overlay.brokers("b1", b2="b1", b3="b2")
+    overlay.crashes("b2")
+    overlay.passes(10)
+    overlay.world.add_broker(NodeId("b4"), NodeId("b1"), address=NodeId("b2"))
+    overlay.passes(10)
+    overlay.world.start_twin(NodeId("b2"))
+    overlay.passes(30)
+
+    assert why_it_ended(overlay, "b2") == ["crashed"]
+    assert overlay.players("b2") == ["b2"]

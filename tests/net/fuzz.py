@@ -323,17 +323,12 @@ def fuzz_states(random: Random, mutator: Mutator, count: int, tally: Tally) -> N
                 stops = [effect for effect in effects if isinstance(effect, Stop)]
                 tally.fenced += len(stops)
                 has_joined = host.me.is_ready
-                if any(not is_expected(stop) and has_joined for stop in stops):
+                if any(not stop.comes_back and has_joined for stop in stops):
                     raise FoundError(f"ended: {stops}")
                 if stops:
                     break
         except Exception as error:
             raise FoundError("\n  ".join([repr(error), *history])) from error
-
-
-def is_expected(stop: Stop) -> bool:
-    """Whether whoever is believed to be a host may bring that about."""
-    return stop.comes_back or "another process is" in stop.reason
 
 
 def lives_through(
@@ -457,7 +452,7 @@ class Scene:
         require_sendable(effects)
         for effect in effects:
             if isinstance(effect, Stop):
-                if node.host is not None and not is_expected(effect):
+                if node.host is not None and not effect.comes_back:
                     raise FoundError(f"{node.name} ended: {effect.reason}")
                 self.fences.append(f"{node.name}: {effect.reason}")
                 self.tally.fenced += 1
