@@ -20,7 +20,7 @@ publication could match all three. For that every broker has to know every subsc
 it lies (`broker/interests.py` sees to it), and then nobody is taken for anything. Where the algebra
 of filters cannot decide, publications are taken to be possible.
 
-`small_systems.py` in the simulator tries every interleaving of small overlays, with either.
+`tests/machine/test_every_run.py` tries every interleaving of small overlays, with either.
 """
 
 from collections.abc import Collection, Iterable

@@ -7,7 +7,7 @@ import attrs
 
 from broker.limits import Limits
 from broker.machine.invariants import check_invariants
-from broker.machine.machine import Batch, Machine
+from broker.machine.machine import Batch, Machine, Settings
 from broker.machine.neighbours import Neighbour, Progress
 from broker.machine.rebuild import Attachment, attach
 from broker.messages import Message, Publish
@@ -17,7 +17,8 @@ from tests.machine.canonical import Form, digest
 from tests.machine.overlay import Leaf
 
 Call = tuple[Any, ...]
-"""What a client does: `("publish", 1, 0)` publishes one with `x = 0`, `("subscribe", "x > 0")`."""
+"""What a client does: `("publish", 1, 0)` publishes one with `x = 0`, `("subscribe", "x > 0")`,
+or `("subscribe", "x > 0", "unordered")`, and `("unsubscribe", 0)` gives the first one up."""
 
 
 @attrs.frozen
@@ -210,8 +211,11 @@ class BrokerNode(_Node):
 class LeafNode(_Node):
     """A client, and what it is going to do; it is also the world that its `Leaf` knows."""
 
-    def __init__(self, client: Client, published: Mapping[Any, Any], *, is_quiet: bool) -> None:
+    def __init__(
+        self, client: Client, settings: Settings, published: Mapping[Any, Any], *, is_quiet: bool
+    ) -> None:
         super().__init__(NodeId(client.name))
+        self.settings = settings
         self.is_quiet = is_quiet
         """Whether it tells how far things are only when nothing else happens."""
         self.published = dict(published)
@@ -274,7 +278,7 @@ class LeafNode(_Node):
             case "advertise":
                 leaf.advertise(what[1])
             case "subscribe":
-                leaf.subscribe(what[1])
+                leaf.subscribe(what[1], ordered="unordered" not in what)
             case "unsubscribe":
                 leaf.unsubscribe(list(leaf.subscriptions)[what[1]])
             case "unadvertise":

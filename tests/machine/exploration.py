@@ -37,6 +37,7 @@ from broker.machine.machine import Machine, Settings
 from broker.machine.rebuild import rebuild
 from broker.outbox import Outbox
 from faulttol.steplog import BROKER, CLIENT, Standing, Taken
+from routing.conflicts import FAST
 from routing.ids import NodeId
 from tests.machine.automata import (
     CALL,
@@ -71,6 +72,7 @@ class System:
     clients: Sequence[Client]
     ordering: str = "pairwise"
     policy: str = "filter"
+    detection: str = FAST
     batch: int = 1
     """How much progress there has to be before it is told while other things happen."""
 
@@ -104,8 +106,11 @@ class Explorer:
     """The automata of all nodes, and the links between them."""
 
     def __init__(self, system: System, *, crashing: Sequence[str] | None = None) -> None:
+        """Of the brokers, any may fail, or only these."""
         self._system = system
-        self._settings = Settings(ordering=system.ordering, policy=system.policy, delta=1)
+        self._settings = Settings(
+            ordering=system.ordering, policy=system.policy, delta=1, detection=system.detection
+        )
         self._limits = Limits(progress_batch=system.batch)
         self._parent = {
             NodeId(node): None if parent is None else NodeId(parent)
@@ -182,7 +187,9 @@ class Explorer:
         return bear
 
     def _bear_leaf(self, client: Client) -> Callable[[], Node]:
-        return lambda: LeafNode(client, self._contents, is_quiet=self._system.batch > 1)
+        return lambda: LeafNode(
+            client, self._settings, self._contents, is_quiet=self._system.batch > 1
+        )
 
     def _settled(self, state: _State) -> _State:
         """The state after all that is on its way has happened, in some order."""
@@ -256,19 +263,33 @@ class Explorer:
         if after > before:
             keys = [(self._nodes[place], 1, seq) for seq in range(before + 1, after + 1)]
             owed = self._owed_too(owed, states, keys)
-        return (*self._sent(states, queues, place, outcome), owed, lost)
+        sent = self._sent(states, queues, place, outcome)
+        return (*sent, self._still_owed(owed, place, outcome.state), lost)
 
     def _owed_too(self, owed: int, states: _States, keys: Sequence[Any]) -> int:
         """What is owed, once these have been published to those who wait for them."""
         debts = set(self._debts[owed])
         for place in range(len(self._brokers), len(self._nodes)):
             wanted = self._automata[place].note(states[place], "wants", wants)
-            debts |= {
-                (self._nodes[place], key)
-                for key in keys
-                if any(each.matches({"x": self._contents[key][1]}) for each in wanted)
-            }
-        frozen = frozenset(debts)
+            debts |= {(self._nodes[place], key) for key in keys if self._is_wanted(key, wanted)}
+        return self._number_of(frozenset(debts))
+
+    def _still_owed(self, owed: int, place: int, state: int) -> int:
+        """What is owed, if this client may have given something up."""
+        wanted = self._automata[place].note(state, "wants", wants)
+        node = self._nodes[place]
+        return self._number_of(
+            frozenset(
+                (whom, key)
+                for whom, key in self._debts[owed]
+                if whom != node or self._is_wanted(key, wanted)
+            )
+        )
+
+    def _is_wanted(self, key: Any, wanted: Sequence[Any]) -> bool:
+        return any(each.matches({"x": self._contents[key][1]}) for each in wanted)
+
+    def _number_of(self, frozen: frozenset[Any]) -> int:
         number = self._debt_numbers.setdefault(frozen, len(self._debts))
         if number == len(self._debts):
             self._debts.append(frozen)
@@ -432,9 +453,6 @@ class Explorer:
             texts += automaton.note(states[place], "unfinished", lambda n: list(n.unfinished()))
         for node, key in sorted(self._debts[owed]):
             place = self._places[node]
-            wanted = self._automata[place].note(states[place], "wants", wants)
-            if not any(each.matches({"x": self._contents[key][1]}) for each in wanted):
-                continue  # any more
             if key not in self._automata[place].note(states[place], "got", got):
                 texts.append(f"{node} lacks {key[0]}:{key[2]}")
         return texts
@@ -472,6 +490,7 @@ class Explorer:
 
 Tree = Mapping[str, str | None]
 
+PAIR: Final[Tree] = {"a": None, "b": "a"}
 LINE: Final[Tree] = {"a": None, "b": "a", "c": "b"}
 """Three in a row, with the root at one end."""
 FORK: Final[Tree] = {"b": None, "a": "b", "c": "b"}
@@ -486,10 +505,10 @@ def publisher(number: int, at: str, count: int) -> Client:
     return Client(f"p{number}", at, (("advertise", f"x = {number}"),), publishes)
 
 
-def subscriber(number: int, at: str, *, is_late: bool = False) -> Client:
-    """One that wants everything, from the beginning, or at some moment of the search."""
-    wish = (("subscribe", "x >= 0"),)
-    return Client(f"s{number}", at, () if is_late else wish, wish if is_late else ())
+def subscriber(number: int, at: str, *wishes: str, is_late: bool = False) -> Client:
+    """One that wants this or everything, from the beginning, or at some moment of the search."""
+    calls = tuple(("subscribe", wish) for wish in wishes or ("x >= 0",))
+    return Client(f"s{number}", at, () if is_late else calls, calls if is_late else ())
 
 
 def placements(
