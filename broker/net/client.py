@@ -62,7 +62,10 @@ WRITE_BYTES: Final = 64 << 10
 """So much is written without waiting for that turn: it is what one batch has at most."""
 
 LEAVE_TIMEOUT_S: Final = 2.0
-"""For the broker to confirm that this client has left; it finds out by itself otherwise."""
+"""For the broker to confirm that this client has left; after that it is merely told."""
+
+PARTING_S: Final = 1.0
+"""The same of a client that is given up."""
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +90,7 @@ async def connect(
 
     At the end of the block the client waits for its publications to be confirmed, at most for
     `limits.drain_timeout_s`, and leaves the overlay; `UnconfirmedError` says if some were not.
-    After an exception it leaves without waiting.
+    After an exception it leaves without waiting for that.
     """
     _require_trio()
     client = Client(
@@ -183,6 +186,7 @@ class Client:
         )
         self._ready = trio.Event()
         self._stopped = trio.Event()
+        self._abandoned = trio.Event()
         self._stop_reason: str | None = None
         self._is_closing = False
         self._is_paused = False
@@ -390,18 +394,26 @@ class Client:
             self._leave()
             with trio.move_on_after(LEAVE_TIMEOUT_S):
                 await self._stopped.wait()
-        finally:
+            self._go()
+        except BaseException:
             self.abandon()
+            raise
         if self._skipped:
             raise UnconfirmedError(self._describe_skipped())
 
     def abandon(self) -> None:
-        """Leave without waiting for anything."""
+        """Leave without waiting for anything; the end of `connect` waits a moment at most.
+
+        In that moment the broker and others get to know whatever this client alone knows of.
+        """
         self._is_closing = True
-        try:
-            self._driver.step(ShutdownRequested())
-        finally:
-            self._driver.stop()
+        if self._is_paused or self.state not in (ClientState.READY, ClientState.LEAVING):
+            self._go()
+            return
+        self._abandoned.set()
+        for subscription in self._subscriptions.values():
+            subscription.end()
+        self._leave()
 
     def pause(self) -> None:
         """Take in nothing until `resume`, as a process does that is stopped.
@@ -432,10 +444,20 @@ class Client:
         self._on_stop(Stop("crashed"))
 
     def _leave(self) -> None:
+        """Ask to be let go; nothing is delivered any more, so there is no need not to read on."""
         # Left already, or closed for good: then there is nobody to tell.
         with contextlib.suppress(ClosedError):
             self._core.leave(self._driver.now())
         self._send()
+        if not self._is_paused:
+            self._driver.gate.open()
+
+    def _go(self) -> None:
+        """Say that this client leaves, if anybody listens, and end."""
+        try:
+            self._driver.step(ShutdownRequested())
+        finally:
+            self._driver.stop()
 
     # --- in the background ------------------------------------------------------------------
 
@@ -448,8 +470,14 @@ class Client:
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._flush_when_wanted)
+                nursery.start_soon(self._go_when_abandoned)
                 await self._driver.run(self._start)
                 nursery.cancel_scope.cancel()
+
+    async def _go_when_abandoned(self) -> None:
+        await self._abandoned.wait()
+        await trio.sleep(PARTING_S)
+        self._go()
 
     async def wait_ready(self) -> None:
         """Wait until a broker has let this client join."""

@@ -106,15 +106,12 @@ class BareClient:
 
     async def __anext__(self) -> list[bytes]:
         """Wait for bytes; return the bodies of the publications they complete."""
-        data = await self._stream.receive_some(RECEIVE_BYTES)
-        if not data:
+        frames = await self._receive()
+        if not frames:
             raise StopAsyncIteration
-        data = self._unfinished + data
-        end = end_of_frames(data)
-        self._unfinished = data[end:]
         bodies = [
             message[-PAYLOAD_BYTES:]  # the body is the last field
-            for message in payloads_in(data[:end])
+            for message in payloads_in(frames)
             if message[_TYPE_AT] == _PUBLISH
         ]
         self._received += len(bodies)
@@ -125,17 +122,27 @@ class BareClient:
 
     async def _confirm(self, received: int) -> None:
         """Say how many publications have come; of steps it keeps no count."""
-        progress = Progress(received=received, sent=0, forgotten=0)
+        progress = Progress(received=received, sent=0, forgotten=0, base=0)
         await self._stream.send_all(encode(progress))
 
     async def _ask(self, answer: type[Message], *messages: Message) -> None:
         """Send messages and wait for the answer; nothing else is of interest yet."""
         await self._stream.send_all(b"".join(map(encode, messages)))
-        decoder = FrameDecoder()
-        while True:
-            for received in decoder.feed(await self._stream.receive_some(RECEIVE_BYTES)):
+        while frames := await self._receive():
+            for received in FrameDecoder().feed(frames):
                 if isinstance(received, answer):
                     return
+        raise trio.BrokenResourceError(f"closed before {answer.__name__}")
+
+    async def _receive(self) -> bytes:
+        """Wait for bytes; return the frames they complete, or nothing at the end."""
+        while data := await self._stream.receive_some(RECEIVE_BYTES):
+            data = self._unfinished + data
+            end = end_of_frames(data)
+            self._unfinished = data[end:]
+            if end:
+                return data[:end]
+        return b""
 
     def _end_of_step(self) -> EndOfStep:
         self._step += 1

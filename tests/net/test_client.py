@@ -367,6 +367,60 @@ async def test_a_cancelled_block_leaves_the_overlay_too(overlay: Overlay) -> Non
     assert (await overlay.status("b1"))["neighbours"] == []
 
 
+async def test_who_is_cancelled_is_heard_out_before_it_is_gone(overlay: Overlay) -> None:
+    """What it alone knows of would be lost with its broker."""
+    await overlay.broker("b1")
+    address = await overlay.broker("b2", join="b1")
+    async with connect(overlay.address("b1")) as bob:
+        subscription = await bob.subscribe("TRUE")
+        with trio.CancelScope() as scope:
+            async with connect(address) as alice:
+                await alice.advertise("TRUE")
+                scope.cancel()
+                for n in range(100):
+                    alice.publish_nowait({"n": n})
+                await trio.sleep_forever()
+        await overlay.kill("b2")
+
+        assert await take(subscription, 100) == list(range(1, 101))
+
+
+async def test_who_is_cancelled_waits_for_no_slow_subscriber(
+    overlay: Overlay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.net.client.PARTING_S", 0.1)
+    address = await overlay.broker("b1")
+    async with connect(address) as bob:
+        await bob.subscribe("TRUE")
+        bob.pause()
+        with trio.CancelScope() as scope:
+            async with connect(address, name="alice") as alice:
+                await alice.advertise("TRUE")
+                await alice.publish({"n": 1})
+                scope.cancel()
+                await trio.sleep_forever()
+
+        neighbours = (await overlay.status("b1"))["neighbours"]
+        assert [each["name"] for each in neighbours] == [bob.name]
+        assert not overlay.logged("b1", "link lost")
+        bob.resume()
+
+
+async def test_who_takes_nothing_can_leave_all_the_same(overlay: Overlay) -> None:
+    """It has stopped to read, and reads on to hear that it may go."""
+    address = await overlay.broker("b1")
+    limits = Limits(delivery_buffer_max=1)
+    async with connect(address) as alice:
+        async with connect(address, limits=limits) as bob:
+            subscription = await publisher_and_subscriber(alice, bob)
+            await alice.publish_many({"n": n} for n in range(5000))
+            while subscription.buffered <= limits.delivery_buffer_max:
+                await trio.lowlevel.checkpoint()
+        await alice.flush()
+
+        assert bob._stop_reason == "left"
+
+
 async def test_after_the_block_everything_says_that_the_client_is_closed(overlay: Overlay) -> None:
     address = await overlay.broker("b1")
     async with connect(address) as alice:
