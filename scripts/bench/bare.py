@@ -122,7 +122,7 @@ class BareClient:
 
     async def _confirm(self, received: int) -> None:
         """Say how many publications have come; of steps it keeps no count."""
-        progress = Progress(received=received, sent=0, forgotten=0, base=0)
+        progress = Progress(received=received, sent=0, forgotten=0)
         await self._stream.send_all(encode(progress))
 
     async def _ask(self, answer: type[Message], *messages: Message) -> None:
