@@ -20,6 +20,7 @@ from broker.errors import (
     BadNameError,
     BrokerError,
     NotAdvertisedError,
+    NoTopicError,
     RefusedError,
     UnusableFileError,
 )
@@ -49,7 +50,7 @@ COMMANDS: Final[dict[str, str]] = {
     "format": "Write a configuration or script in its canonical form.",
     "topology": "Build overlays of well-known shapes, and draw them.",
     "simulate": "Many random overlays in virtual time, every guarantee checked.",
-    "chaos": "Kill brokers under load, again and again, every guarantee checked.",
+    "chaos": "Kill brokers under load, again and again, and check everything.",
     "broker": "Run one broker.",
     "pub": "Publish from the shell.",
     "sub": "Subscribe from the shell.",
@@ -115,7 +116,7 @@ def _told(error: OSError) -> int:
 
 def _exit_code_of(error: BrokerError) -> int:
     is_bad_input = isinstance(
-        error, AddressError | BadNameError | NotAdvertisedError | UnusableFileError
+        error, AddressError | BadNameError | NotAdvertisedError | NoTopicError | UnusableFileError
     ) or (isinstance(error, RefusedError) and error.code == "bad-filter")
     return BadInputError.exit_code if is_bad_input else EnvironmentFailedError.exit_code
 

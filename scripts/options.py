@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from routing.conflicts import DETECTIONS, FAST
-from routing.orderings import ORDERINGS
+from routing.orderings import ORDERINGS_OF_HOSTS
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -69,7 +69,7 @@ broker_option: Final = click.option(
 
 ordering_option: Final = click.option(
     "--ordering",
-    type=click.Choice(list(ORDERINGS)),
+    type=click.Choice(list(ORDERINGS_OF_HOSTS)),
     help="What is promised, instead of what the configuration says.",
 )
 delta_option: Final = click.option(

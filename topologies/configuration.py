@@ -36,6 +36,9 @@ class Ordering(enum.StrEnum):
     PUBLISHED = "published"
     PUBLISHED_PROGRESSIVE = "published-progressive"
     PUBLISHED_WHOLE_QUEUE = "published-whole-queue"
+    TNO = "tno"
+    TNO_ROOT = "tno-root"
+    TNO_TAGGED = "tno-tagged"
 
 
 class Detection(enum.StrEnum):
@@ -66,8 +69,11 @@ ORDERINGS: Final = {
     "PAIRWISE": Ordering.PAIRWISE,
     "TOTAL": Ordering.PAIRWISE,
     # Total notification order: no two events reach two subscribers in opposite orders. That is
-    # the pairwise order under the name it has in the literature on topic-based systems.
-    "TNO": Ordering.PAIRWISE,
+    # the pairwise order under the name it has in the literature on topic-based systems, and there
+    # what is published has a topic and a stamp.
+    "TNO": Ordering.TNO,
+    "TNO-ROOT": Ordering.TNO_ROOT,
+    "TNO-TAGGED": Ordering.TNO_TAGGED,
     "SEQUENCER": Ordering.SEQUENCER,
     "SEQUENCER-FILTERED": Ordering.SEQUENCER_FILTERED,
     "PUBLISHED": Ordering.PUBLISHED,

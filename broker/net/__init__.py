@@ -11,6 +11,7 @@ from broker.errors import (
     BrokerError,
     ClosedError,
     NotAdvertisedError,
+    NoTopicError,
     RefusedError,
     UnconfirmedError,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "ContentError",
     "Delivery",
     "FilterSyntaxError",
+    "NoTopicError",
     "NotAdvertisedError",
     "Receipt",
     "RefusedError",

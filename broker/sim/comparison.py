@@ -21,6 +21,8 @@ class Snapshot:
     subscriptions: dict[str, tuple[Any, ...]]
     arrivals: dict[tuple[NodeId, Key], tuple[Any, ...]]
     held: list[Key]
+    topics: Mapping[Any, tuple[Any, ...]]
+    """Where topics are ordered."""
 
 
 def snapshot(machine: Machine) -> Snapshot:
@@ -39,6 +41,7 @@ def snapshot(machine: Machine) -> Snapshot:
                     arrival.is_awaited,
                     arrival.step,
                     arrival.settled_in,
+                    arrival.position,
                 )
     return Snapshot(
         node=machine.node,
@@ -51,6 +54,7 @@ def snapshot(machine: Machine) -> Snapshot:
         },
         arrivals=arrivals,
         held=[arrival.key for arrival in machine.publications.ordering.held],
+        topics=machine.publications.state().get("topics", {}),
     )
 
 
@@ -97,6 +101,8 @@ def differences(lost: Snapshot, found: Snapshot, gone: Collection[NodeId] = ()) 
         {name: entry for name, entry in lost.arrivals.items() if name in both},
         {name: entry for name, entry in found.arrivals.items() if name in both},
     )
+    if not dead:  # whom a manager had gone after
+        texts += _changes("topic", lost.topics, found.topics)
     held = [key for key in lost.held if key in found.held]
     if held != [key for key in found.held if key in lost.held]:
         texts.append(f"held in this order: {lost.held}, and then {found.held}")

@@ -21,6 +21,8 @@ from broker.sim.faults import NO_TROUBLES, PAUSE, Faults, Troubles
 from broker.sim.workloads import move_some
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
 from routing.ids import NodeId, OperationId, SubscriptionId
+from routing.orderings import ORDERINGS_OF_TOPICS
+from routing.values import Value
 
 FASTEST_S, SLOWEST_S = 0.0005, 0.05
 DELTAS: Final = (1, 2, 2, 2, 3)
@@ -56,8 +58,9 @@ class _Delays(Random):
 class _Client:
     """A client, told what to do; it does so when its machine can."""
 
-    def __init__(self, world: World, name: str, broker: str) -> None:
+    def __init__(self, world: World, name: str, broker: str, *, has_topics: bool) -> None:
         self.world = world
+        self._has_topics = has_topics
         self.node = world.add_client(NodeId(name), NodeId(broker))
         assert self.node.client is not None
         self.calls = self.node.client.calls
@@ -83,7 +86,10 @@ class _Client:
         self._act(lambda now: self._expect(self.calls.unsubscribe(now, names[0])))
 
     def publishes(self, x: int) -> None:
-        self._act(lambda now: self.calls.publish(now, {"x": x}))
+        content: dict[str, Value] = {"x": x}
+        if self._has_topics:
+            content["topic"] = str(x)
+        self._act(lambda now: self.calls.publish(now, content))
 
     def _act(self, call: Callable[[float], object]) -> None:
         def act() -> None:
@@ -134,6 +140,7 @@ class CrowdedRun:
         self.random = random = Random(seed)
         self.random_order = Random(f"order {seed}")
         self.crowd = crowd
+        self._has_topics = crowd.ordering in ORDERINGS_OF_TOPICS
         drawn = random.choice(DELTAS)
         self.delta = drawn if crowd.delta is None else crowd.delta
         self.world = _world(seed, crowd.troubles, run=run, is_traced=is_traced)
@@ -157,7 +164,7 @@ class CrowdedRun:
 
     def client(self, name: str, *, at: str) -> _Client:
         """Start a client and wait until it has joined."""
-        client = _Client(self.world, name, at)
+        client = _Client(self.world, name, at, has_topics=self._has_topics)
         self._settle()
         return client
 
@@ -252,7 +259,12 @@ class CrowdedRun:
 
     def _subscribe(self, subscriber: _Client) -> list[SubscriptionId]:
         random = self.random
-        filter_text = "TRUE" if random.random() < self._wants_all else f"x = {random.randrange(2)}"
+        is_all = random.random() < self._wants_all
+        topics = (0, 1) if is_all else (random.randrange(2),)
+        if self._has_topics:
+            filter_text = " OR ".join(f"topic = '{topic}'" for topic in topics)
+        else:
+            filter_text = "TRUE" if is_all else f"x = {topics[0]}"
         is_ordered = not self.crowd.is_mixed or self.random_order.random() < 0.5
         return subscriber.subscribes(filter_text, ordered=is_ordered)
 

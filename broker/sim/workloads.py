@@ -18,6 +18,7 @@ from broker.sim.faults import NO_TROUBLES, Faults, Troubles
 from broker.sim.nodes import Node
 from broker.sim.world import World
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.orderings import ORDERINGS_OF_TOPICS
 from routing.values import Value
 from topologies.builders import line, random_tree, star
 from topologies.overlay import Overlay
@@ -106,6 +107,34 @@ def random_content(random: Random) -> Mapping[str, Value]:
     return content
 
 
+def random_topics(random: Random, *, width: int) -> str:
+    """A filter on topics, as all have to be where topics are ordered."""
+    topics = random.sample(TOPICS, random.randint(1, min(width, len(TOPICS))))
+    names = ", ".join(f"'{topic}'" for topic in topics)
+    narrowed = f" AND x >= {random.randrange(10)}" if random.random() < 0.2 else ""
+    return f"topic IN ({names}){narrowed}"
+
+
+def random_content_on_topic(random: Random) -> Mapping[str, Value]:
+    """A content that some filter of `random_topics` matches."""
+    return {"x": random.randrange(10), "topic": random.choice(TOPICS)}
+
+
+@attrs.frozen
+class Matter:
+    """What is published, and what is wanted of it."""
+
+    filter: Callable[..., str]
+    content: Callable[[Random], Mapping[str, Value]]
+
+
+def matter_of(ordering: str) -> Matter:
+    """What may be published under an ordering."""
+    if ordering in ORDERINGS_OF_TOPICS:
+        return Matter(random_topics, random_content_on_topic)
+    return Matter(random_filter, random_content)
+
+
 class _Actor:
     """A client with a mind of its own. Whatever it asks for is counted until it is answered."""
 
@@ -178,7 +207,7 @@ class _Publisher(_Actor):
         """Advertise; publishing begins when that is confirmed."""
         self.remaining = self.random.randint(1, self.run.workload.publications)
         for _ in range(self.random.randint(1, 2)):
-            filter_text = random_filter(self.random, width=10)
+            filter_text = self.run.matter.filter(self.random, width=10)
             advertisement, operation = self.calls.advertise(self.now, filter_text)
             self.expect(operation, partial(self._begin_under, advertisement))
 
@@ -205,7 +234,7 @@ class _Publisher(_Actor):
 
     def _hand_over(self, chance: Random) -> bool:
         for _ in range(10):
-            content = random_content(chance)
+            content = self.run.matter.content(chance)
             body = chance.choice((b"", b"body"))
             mood = chance.random()
             # What lies outside the advertisement is refused on the spot; try another one.
@@ -253,7 +282,7 @@ class _Subscriber(_Actor):
     def _subscribe(self) -> None:
         if not self.is_open:
             return
-        filter_text = random_filter(self.random, width=6)
+        filter_text = self.run.matter.filter(self.random, width=6)
         # Those who are not strict care about the order of topics, and of nothing else.
         subscription, operation = self.calls.subscribe(
             self.now, filter_text, ordered=self.is_strict or "topic" in filter_text
@@ -285,6 +314,7 @@ class RandomRun:
         """Put everything on the world's calendar; `World.run` does the rest."""
         self.world = world
         self.workload = workload
+        self.matter = matter_of(ordering)
         self.random = world.random
         self.overlay = _overlay(workload, self.random)
         self.delta = delta

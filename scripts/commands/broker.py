@@ -15,7 +15,7 @@ from broker.errors import AddressError, ListenError, StateError
 from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
 from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from scripts.async_entry import run_async
 from scripts.errors import BadInputError, EnvironmentFailedError
 from scripts.monitor import wait_until_joined
@@ -55,7 +55,7 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 )
 @click.option(
     "--ordering",
-    type=click.Choice(list(ORDERINGS)),
+    type=click.Choice(list(ORDERINGS_OF_HOSTS)),
     default=DEFAULT_ORDERING,
     show_default=True,
     help="What subscribers are promised; the same on all brokers.",

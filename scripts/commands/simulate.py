@@ -11,7 +11,7 @@ import click
 
 from broker.sim.crowds import Crowd
 from broker.sim.workloads import Workload
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS
+from routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from scripts.errors import GuaranteeViolatedError
 from scripts.options import SeedRangeType, detection_option, examples, json_option
 from scripts.run_directory import make_folder_for_runs
@@ -36,7 +36,7 @@ from scripts.workload_options import workload_of, workload_options
 @click.option("--trace", is_flag=True, help="With --seed: print every event of the run.")
 @click.option(
     "--ordering",
-    type=click.Choice(list(ORDERINGS)),
+    type=click.Choice(list(ORDERINGS_OF_HOSTS)),
     default=DEFAULT_ORDERING,
     show_default=True,
     help="What is promised, and checked.",

@@ -1113,6 +1113,7 @@ def snapshot(machine: Machine) -> dict[str, Any]:
                     arrival.is_awaited,
                     arrival.step,
                     arrival.settled_in,
+                    arrival.position,
                 )
     return {
         "taken": {n.node: n.taken for n in machine.neighbours.all()},

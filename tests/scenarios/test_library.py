@@ -20,6 +20,7 @@ PAIRS: Final[dict[tuple[str, ...], int | None]] = {
     ("online-game.conf", "online-game.script"): None,
     ("workflow.conf", "workflow.script"): None,
     ("crashes.conf", "crashes.script"): None,
+    ("topics.conf", "topics.script"): None,
     # Topic A goes to two subscribers, topic C to one, and nobody publishes on B.
     ("figure-2.conf", "figure-11.script"): 5 * 2 + 10 * 1,
     ("figure-3.conf", "figure-11.script"): 5 * 2 + 10 * 1,
@@ -31,7 +32,13 @@ PAIRS: Final[dict[tuple[str, ...], int | None]] = {
     ("figure-4.conf", "figure-14.script"): None,
     ("figure-9.conf",): 0,
 }
-ON_PROCESSES: Final = ("workflow.conf", "figure-8.conf", "figure-4.conf", "crashes.conf")
+ON_PROCESSES: Final = (
+    "workflow.conf",
+    "figure-8.conf",
+    "figure-4.conf",
+    "crashes.conf",
+    "topics.conf",
+)
 
 
 def deliveries_by_subscriber(pair: tuple[str, ...], out: Path, *options: str) -> Counter[str]:
@@ -87,3 +94,17 @@ def test_a_scenario_keeps_every_guarantee_on_processes(
     deliveries = deliveries_by_subscriber(pair, tmp_path / "out")
 
     assert PAIRS[pair] in (None, deliveries.total())
+
+
+@pytest.mark.parametrize("ordering", ["tno", "tno-root", "tno-tagged"])
+def test_order_among_topics_can_be_checked_by_stamps_alone(ordering: str, tmp_path: Path) -> None:
+    pair, out = ("topics.conf", "topics.script"), tmp_path / "out"
+    deliveries = deliveries_by_subscriber(pair, out, "--simulate", "--ordering", ordering)
+
+    verdict = CliRunner().invoke(cli, ["verify-order", str(out), "--json"])
+
+    assert verdict.exit_code == 0
+    (report,) = json.loads(verdict.stdout)
+    assert report["stamped"] == deliveries.total() > 150
+    assert report["unstamped"] == 0
+    assert (report["tagged"] > 0) == (ordering == "tno-tagged")

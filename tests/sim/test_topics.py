@@ -1,0 +1,40 @@
+"""Random overlays that order by topics: every guarantee holds, and stamps say the same."""
+
+import pytest
+
+from broker.sim.crowds import Crowd
+from broker.sim.faults import Troubles
+from broker.sim.runs import SimulatedRun, simulate, simulate_crowd
+from broker.sim.workloads import Workload
+from faulttol.stamps import verify_order
+from tests.sweeps import Seeds
+
+EACH = pytest.mark.parametrize("ordering", ["tno", "tno-root", "tno-tagged"])
+
+
+def troubles(run: SimulatedRun) -> list[str]:
+    """What is wrong at the end of a run."""
+    return [*run.failures, *map(str, verify_order(run.records).violations)]
+
+
+@EACH
+def test_nothing_goes_wrong_while_brokers_crash(ordering: str, seeds: Seeds) -> None:
+    workload = Workload(crashes=2)
+    for seed in seeds(8, 300):
+        run = simulate(seed, ordering=ordering, delta=1 + seed % 2, workload=workload)
+        assert troubles(run) == [], f"seed {seed}"
+
+
+@EACH
+def test_nothing_goes_wrong_in_a_crowd(ordering: str, seeds: Seeds) -> None:
+    for seed in seeds(10, 300):
+        crowd = Crowd(ordering=ordering, has_moves=seed % 2 == 0)
+        assert troubles(simulate_crowd(seed, crowd)) == [], f"seed {seed}"
+
+
+@pytest.mark.parametrize("ordering", ["tno", "tno-tagged"])
+def test_nothing_goes_wrong_while_connections_end(ordering: str, seeds: Seeds) -> None:
+    workload = Workload(breaks=4, troubles=Troubles(cuts=1))
+    for seed in seeds(6, 100):
+        run = simulate(seed, ordering=ordering, workload=workload)
+        assert troubles(run) == [], f"seed {seed}"
