@@ -239,6 +239,13 @@ class TopicPublications(Publications):
     def _tell_position(self, neighbour: Neighbour, key: Key, position: Position) -> None:
         self._steps.send(neighbour, stamped(key, position), key=key)
 
+    def waits_for(self, arrival: Arrival) -> str | None:
+        """The parent, by which the manager of its topic is."""
+        parent, route = super().waits_for(arrival), arrival.route
+        if parent is None or not isinstance(route, _TopicRoute):
+            return parent
+        return f"{parent}, by way of which the manager of {route.topic!r} is,"
+
     # --- stamps -----------------------------------------------------------------------------
 
     def _find_position(self, arrival: Arrival, route: _TopicRoute) -> Position | None:

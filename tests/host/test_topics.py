@@ -3,6 +3,7 @@
 import pytest
 
 from broker.errors import NoTopicError
+from broker.holding import describe_held
 from faulttol.stamps import verify_order
 from tests.host.worlds import Client, Lively
 
@@ -181,3 +182,18 @@ def test_for_who_subscribes_everything_is_late_that_was_stamped_before() -> None
 
     assert late.core._clock.numbers == {"ibm": 8, "hp": 8}
     assert late.deliveries == []
+
+
+def test_what_waits_is_explained_by_its_topic() -> None:
+    world = overlay()
+    (near, _, _, _) = crowd(world)
+
+    near.publishes(topic="ibm")
+    world.passes(0.025)
+
+    (held,) = world.host("far").describe_held()
+    assert describe_held(held) == (
+        "holds c0:1 until left, by way of which the manager of 'ibm' is, has settled it"
+    )
+    world.passes(0.5)
+    assert world.host("far").describe_held() == []
