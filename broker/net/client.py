@@ -23,7 +23,7 @@ import secrets
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 import trio
@@ -325,13 +325,23 @@ class Client:
     # --- subscribing ------------------------------------------------------------------------
 
     async def subscribe(
-        self, filter_text: str | None = None, *, topic: str | None = None, ordered: bool = True
+        self,
+        filter_text: str | None = None,
+        *,
+        topic: str | None = None,
+        ordered: bool = True,
+        late: Literal["deliver", "drop"] = "deliver",
     ) -> Subscription:
         """Ask for publications by content, or by topic: `/a/*` is everything under `/a/`.
 
         What reaches this client's broker after this has returned is delivered. Cancelled, it
         leaves no subscription behind.
+
+        What comes out of order (`delivery.in_order`) where an overlay tags that, is delivered, or
+        dropped. The history has it in either case.
         """
+        if late not in ("deliver", "drop"):
+            raise ValueError(f"late: {late!r}, expected 'deliver' or 'drop'")
         if (filter_text is None) == (topic is None):
             raise TypeError("subscribe takes either a filter or a topic")
         if filter_text is None:
@@ -344,6 +354,7 @@ class Client:
             name,
             filter_text,
             is_ordered=ordered,
+            drops_late=late == "drop",
             full_at=self._limits.delivery_buffer_max,
             on_full=self._driver.gate.close,
             on_taken=self._relieve,

@@ -33,6 +33,7 @@ class Subscription:
         filter_text: str,
         *,
         is_ordered: bool,
+        drops_late: bool,
         full_at: int,
         on_full: Callable[[], None],
         on_taken: Callable[[], None],
@@ -41,6 +42,7 @@ class Subscription:
         self.id = name
         self.filter = filter_text
         self.is_ordered = is_ordered
+        self.drops_late = drops_late
         self._full_at = full_at
         self._on_full = on_full
         self._on_taken = on_taken
@@ -99,7 +101,9 @@ class Subscription:
     # --- for the client ---------------------------------------------------------------------
 
     def put(self, delivery: Delivery) -> None:
-        """Hand a delivery to the application."""
+        """Hand a delivery to the application, unless it comes late and that is not wanted."""
+        if self.drops_late and not delivery.in_order:
+            return
         buffer = self._buffer
         buffer.append(delivery)
         if self._is_awaited:
