@@ -35,6 +35,7 @@ class Statistics:
     skipped: int
     unstable: int
     held: int
+    topics_managed: int
     hold_times: Mapping[Cause, Holds]
     subscriptions: int
     advertisements: int
@@ -54,6 +55,7 @@ def count(parts: Parts, *, protocol_errors: int) -> Statistics:
         skipped=parts.losses.count,
         unstable=sum(machine.publications.unstable for machine in machines),
         held=sum(len(machine.publications.ordering.held) for machine in machines),
+        topics_managed=sum(machine.publications.topics_managed for machine in machines),
         hold_times=counters.hold_times.by_cause,
         subscriptions=sum(len(machine.interests.subscriptions) for machine in machines),
         advertisements=sum(len(machine.interests.advertisements) for machine in machines),

@@ -30,6 +30,10 @@ class Counters:
     duplicate: int = 0
     """Publications that came with a batch that had been taken before."""
     stable: int = 0
+    numbered: int = 0
+    """Publications that were given a number on their topic."""
+    unnumbered: int = 0
+    """Those handed to a client without, as the topic's manager was on its way elsewhere."""
     routes_cached: int = 0
     routes_computed: int = 0
     operations_refused: int = 0

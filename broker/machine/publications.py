@@ -93,6 +93,11 @@ class Publications:
         self._lazy: dict[NodeId, Neighbour] = {}
         """Neighbours to be told of progress, sooner or later."""
 
+    @property
+    def topics_managed(self) -> int:
+        """Of how many topics the manager is here, where topics are ordered."""
+        return 0
+
     # --- on their way -----------------------------------------------------------------------
 
     def on_publish(

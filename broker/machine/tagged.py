@@ -81,6 +81,11 @@ class TaggedPublications(AskingPublications[StampRequest, StampReply]):
 
     # --- stamps -----------------------------------------------------------------------------
 
+    @property
+    def topics_managed(self) -> int:
+        """Of how many topics the manager is here: of all, at the root."""
+        return len(self._numbers)
+
     def on_notice(self, source: Neighbour, notice: Message) -> None:
         """Take in a stamp, or how far topics were when a subscription began."""
         match notice:
@@ -108,6 +113,7 @@ class TaggedPublications(AskingPublications[StampRequest, StampReply]):
             numbers = self._numbers
             numbers[topic] = numbers.get(topic, 0) + 1
             self._numbered[topic] = None
+            self.counters.numbered += 1
             companions = self._table.companions(topic)
             behind = {other: numbers[other] for other in companions if other in numbers}
             position = Position(number=numbers[topic], behind=behind)

@@ -273,10 +273,12 @@ class TopicPublications(Publications):
         if known.place is Place.HERE and not number:
             number = known.number + 1
             behind.pop(topic, None)
+            self.counters.numbered += 1
         elif told is None and not any(map(is_client, down)):
             return None  # its manager is on the way down, and will be asked
         elif not number:  # it has moved meanwhile: it goes behind what has been here
             behind[topic] = max(behind.get(topic, 0), known.number)
+            self.counters.unnumbered += 1
         for other in self._table.companions(topic):
             # Of whatever is managed below, not everything has come by here.
             if other not in behind and self._know(other).place not in _AWAY:
@@ -288,6 +290,11 @@ class TopicPublications(Publications):
         return self._topics.setdefault(topic, _Known())
 
     # --- managers ---------------------------------------------------------------------------
+
+    @property
+    def topics_managed(self) -> int:
+        """Of how many topics the manager is here."""
+        return sum(known.place is Place.HERE for known in self._topics.values())
 
     def on_notice(self, source: Neighbour, notice: Message) -> None:
         """Take in a stamp, or what is said of managers."""

@@ -130,6 +130,21 @@ class BrokerMetrics:
             "Publications held back until their place in the order is settled",
             counted.held,
         )
+        yield _gauge(
+            "plait_topics_managed",
+            "Topics whose publications are numbered here, where topics are ordered",
+            counted.topics_managed,
+        )
+        yield _counter(
+            "plait_publications_numbered_total",
+            "Publications that were given a number on their topic",
+            counted.publications.numbered,
+        )
+        yield _counter(
+            "plait_publications_unnumbered_total",
+            "Publications handed to a client without one, as the topic's manager was moving",
+            counted.publications.unnumbered,
+        )
         yield (
             "plait_publication_hold_seconds",
             "summary",

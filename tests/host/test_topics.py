@@ -197,3 +197,17 @@ def test_what_waits_is_explained_by_its_topic() -> None:
     )
     world.passes(0.5)
     assert world.host("far").describe_held() == []
+
+
+def test_numbers_are_counted_where_managers_are() -> None:
+    world = overlay()
+    clients = crowd(world)
+    talk(world, clients, 3)
+
+    counted = {name: world.host(name).statistics() for name in ("root", "left", "right", "far")}
+
+    assert {n: each.topics_managed for n, each in counted.items() if each.topics_managed} == {
+        "root": 3
+    }
+    assert counted["root"].publications.numbered == 12
+    assert all(each.publications.unnumbered == 0 for each in counted.values())
