@@ -6,7 +6,7 @@ knows better: it takes the broker up, or says where it is, and if it still is wh
 asked there again. Nobody else hears of a client's doubts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import attrs
@@ -98,6 +98,13 @@ class Whereabouts:
         if seat is None:  # nobody has told yet
             here = self._here[0] if self._here else None
             return None if here in doubted else here
+        return self._player_as_told(broker, doubted)
+
+    def _player_as_told(self, broker: NodeId, doubted: Collection[Life] = ()) -> Life | None:
+        """Who plays it, or is going to, by what hosts have told."""
+        seat = self._seats.seat_of(broker)
+        if seat is None:
+            return None
         region = self._seats.region_of(broker, doubted)
         if not region:
             return seat.life
@@ -142,12 +149,12 @@ class Whereabouts:
 
     def told_elsewhere(self) -> None:
         """Who was asked has told what it knows: the broker is not there."""
-        seat = None if self.broker is None else self._seats.seat_of(self.broker)
-        if seat is None or seat.life == self.target.life:  # it contradicts itself
+        life = None if self.broker is None else self._player_as_told(self.broker)
+        if life is None or life == self.target.life:  # it contradicts itself
             self._strike(ENOUGH)
             return
-        if seat.life in self._strikes:
-            self._strikes[seat.life] = ENOUGH - 1
+        if life in self._strikes:
+            self._strikes[life] = ENOUGH - 1
         if self.target.life is None:
             self._turn += 1
 

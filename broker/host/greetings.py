@@ -162,13 +162,13 @@ class Greetings:
             parts.connections.send(connection, AttachRequest(broker=broker))
         elif parts.takeovers.of(broker) is not None:
             self._waiting.append(connection)  # it may live
-        elif seat.term > hello.known_term:
-            self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
         elif parts.seats.is_lost(broker, doubted := parts.doubts.doubted()):
             region = parts.seats.region_of(broker, doubted)
             host = parts.seats.coordinator(region, doubted)
             life = None if host is None else parts.seats.life_of(host)
             self._look_oneself(connection, life, f"{broker} is taken up by {host}")
+        elif seat.term > hello.known_term:
+            self._send_elsewhere(connection, f"{broker} is played by {seat.host}")
         else:
             self._look_oneself(connection, seat.life, f"{broker} is played by {seat.host}")
 

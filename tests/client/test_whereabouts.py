@@ -1,5 +1,7 @@
 """Whom a client dials, by what it was told and what it has met with."""
 
+import attrs
+
 from broker.client.whereabouts import Whereabouts
 from broker.limits import DEFAULT_LIMITS
 from broker.vocabulary import HostPlace, Life, Seat, Seating, Welcome
@@ -168,3 +170,16 @@ def test_a_welcome_of_a_later_term_says_where_the_broker_is() -> None:
 
     assert next_of(whereabouts) == ("spare:1", "b")
     assert whereabouts.target.life == Life(NodeId("spare"), 1)
+
+
+def test_who_has_given_the_broker_up_is_not_doubted_for_saying_so() -> None:
+    seats = seat("root", "", "h1"), seat("b", "root", "h1"), seat("c", "b", "h3")
+    whereabouts = at_home(Seating(seats=seats, hosts=(place("h1"), place("h2"), place("h3"))))
+    whereabouts.aim()
+    whereabouts.learn(Seating(seats=(attrs.evolve(seats[1], is_vacant=True, taker="h2"),)))
+    whereabouts.told_elsewhere()
+    assert next_of(whereabouts) == ("h2:1", "b")
+    whereabouts.learn(Seating(seats=(seat("b", "root", "h2", term=2),)))
+    whereabouts.refused()
+
+    assert next_of(whereabouts) == ("door:1", "b")
