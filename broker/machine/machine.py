@@ -74,6 +74,12 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
 """What an ordering needs that does more than decide when something is settled."""
 
 
+def can_begin_anew(ordering: str) -> bool:
+    """Whether brokers under an ordering begin anew when more than δ have failed."""
+    publications, _ = _PARTS.get(ordering, (Publications, None))
+    return publications.can_begin_anew
+
+
 @attrs.frozen(kw_only=True)
 class Settings:
     """What all brokers of an overlay have in common."""

@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 
 from broker.client.session import RECONNECT_TIMEOUT_S
+from broker.machine.machine import can_begin_anew
 from broker.sim.crowds import Crowd, CrowdedRun
 from broker.sim.faults import CUT, NO_TROUBLES
 from broker.sim.nodes import Node
@@ -65,8 +66,9 @@ def simulate(
 ) -> SimulatedRun:
     """Run a random overlay under a random workload; the policy is drawn too unless it is given.
 
-    As long as no more than δ brokers fail at a time, that they failed excuses nothing, and all has
-    to come to its end. Beyond that, what was lost is excused, and only what came is judged.
+    That brokers failed excuses nothing, and all has to come to its end. If more than δ may fail at
+    a time, sessions may be lost, and publications that are named. Where brokers do not begin anew
+    then, what was lost is excused, and only what came is judged.
     """
     workload = workload or Workload()
     limits = LIVELY_LIMITS if workload.is_timed else SIMULATED_LIMITS
@@ -98,14 +100,15 @@ def simulate(
             until += 2 * run.duration_s + max(CUT) * limits.heartbeat_timeout_s
         world.run(until=until)
     overlay = run.overlay
+    ends_well = workload.is_limited or can_begin_anew(ordering)
     return _judged(
         world,
         seed,
         {broker: overlay.parent_of(broker) for broker in overlay.brokers},
         ordering=ordering,
         delta=delta,
-        judged_delta=NEVER_TOO_MANY if workload.is_limited else delta,
-        unfinished=leftovers(world, run) if workload.is_limited else [],
+        judged_delta=NEVER_TOO_MANY if ends_well else delta,
+        unfinished=leftovers(world, run) if ends_well else [],
     )
 
 
@@ -171,16 +174,17 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
             found.extend(f"{node.name}: knows {name}, which nobody has" for name in known)
     for node in world.residents():
         if node.stopped not in ("crashed", "left"):
-            found.extend(_leftovers_of(node, has_been_away=node.name in world.have_been_away))
+            is_away = node.name in world.have_been_away or not run.workload.is_limited
+            found.extend(_leftovers_of(node, may_lose_session=is_away))
     return found
 
 
-def _leftovers_of(node: Node, *, has_been_away: bool) -> list[str]:
+def _leftovers_of(node: Node, *, may_lose_session: bool) -> list[str]:
     if node.client is None:
         return [f"{node.name}: {text}" for text in node.door.unfinished()]
     if not node.is_alive:
         return [f"{node.name} stopped: {node.stopped}"]
     unfinished = [f"{node.name}: {text}" for text in node.door.unfinished()]
-    if node.client.has_lost_session and not has_been_away:
+    if node.client.has_lost_session and not may_lose_session:
         unfinished.append(f"{node.name} has lost its session")
     return unfinished

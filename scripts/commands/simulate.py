@@ -57,7 +57,9 @@ from scripts.workload_options import workload_of, workload_options
 )
 @click.option("--mixed", is_flag=True, help="Of a crowd: half of them ask for no order.")
 @click.option(
-    "--beyond", is_flag=True, help="Let more than δ fail at a time: only safety is promised then."
+    "--beyond",
+    is_flag=True,
+    help="Let more than δ fail at a time: what is lost then has to be named in the history.",
 )
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Leave run directories in here."
