@@ -10,6 +10,7 @@ import attrs
 from broker.machine.attachments import Attachment
 from broker.machine.machine import Machine
 from broker.machine.neighbours import Above, Arrival, Below, Marks, Neighbour, Route, is_client
+from broker.machine.steps import AGREED
 from broker.machine.streams import kept
 from broker.messages import Publish, Unadvertise, Unsubscribe
 from faulttol.stability import StreamBelow
@@ -131,6 +132,7 @@ def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment)
     withdrawn = {each.id for each in about if each is not None}
     last = steps.number
     steps.number += 1  # in the step that comes next
+    steps.mark = AGREED
     for advertisement in sorted(theirs.known_advertisements - withdrawn):
         if advertisement not in interests.advertisements:
             operation = steps.new_operation()
@@ -141,7 +143,7 @@ def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment)
         else:
             operation = steps.new_operation()
             steps.send(neighbour, Unsubscribe(operation=operation, subscription=subscription))
-    steps.number = last
+    steps.number, steps.mark = last, ""
 
 
 def _confirm(stream: StreamBelow[Arrival], count: int) -> None:

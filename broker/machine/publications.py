@@ -50,6 +50,16 @@ class Delayed:
     about: Advertisement | Subscription | None
 
 
+@attrs.frozen
+class Remembered:
+    """What is known of a publication that is taken in again, in a step that is taken again."""
+
+    number: int
+    """By which the neighbour knows it: what came before it may be forgotten here."""
+    has_waited: bool
+    """Whether it waited for the parent, and so was sent there, whoever wanted it."""
+
+
 class Publications:
     """The publications under way at one broker."""
 
@@ -101,15 +111,18 @@ class Publications:
     # --- on their way -----------------------------------------------------------------------
 
     def on_publish(
-        self, source: Neighbour, publication: Publish, now: float, number: int = 0
+        self,
+        source: Neighbour,
+        publication: Publish,
+        now: float,
+        remembered: Remembered | None = None,
     ) -> None:
-        """Take in a publication: find out who wants it, and settle what may be settled.
-
-        With a `number`, the neighbour counts it as that: what came before it may be forgotten here.
-        """
+        """Take in a publication: find out who wants it, and settle what may be settled."""
         counters = self.counters
         counters.received += 1
         route = self._route(source, publication)
+        if remembered is not None and remembered.has_waited and not route.climbs:
+            route = attrs.evolve(route, climbs=True)
         if is_client(source):
             assert isinstance(source, Below)
             _require_publishable(source, publication, route)
@@ -143,7 +156,7 @@ class Publications:
             arrival.missing += 1
             source.received.append(arrival)
         if is_awaited:
-            arrival.number = number or source.received.count
+            arrival.number = remembered.number if remembered else source.received.count
         if route.climbs:
             self._climb(arrival)
         settled = self.ordering.arrived(arrival)
@@ -559,13 +572,17 @@ class Publications:
             self._pass_on_stable(arrival)
 
     def complete_what_lacks_nothing(self) -> None:
-        """After a rebuild: what every neighbour has confirmed, or does not keep any more."""
-        for neighbour in self.neighbours.all():
-            for arrival in neighbour.received.keep():
-                if arrival.is_over or not arrival.missing:
-                    self._complete(arrival)
-            if isinstance(neighbour, Below):
-                self._touched[neighbour.node] = neighbour
+        """After a rebuild: what every neighbour has confirmed, or does not keep any more.
+
+        So it may be with what came from a neighbour that is none any more: one that was away
+        meanwhile, and has confirmed it, says so only when it is back.
+        """
+        kept = (neighbour.received.keep() for neighbour in self.neighbours.all())
+        for arrival in chain(chain.from_iterable(kept), self.of_the_gone()):
+            if arrival.is_over or not arrival.missing:
+                self._complete(arrival)
+        for below in self.neighbours.below.values():
+            self._touched[below.node] = below
 
     def of_the_gone(self) -> Iterator[Arrival]:
         """What came from neighbours that are none any more, and may not be stable."""

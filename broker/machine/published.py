@@ -17,6 +17,7 @@ import attrs
 
 from broker.codec import decode_content
 from broker.machine.neighbours import Arrival, Below, Neighbour, Route, is_client
+from broker.machine.publications import Remembered
 from broker.machine.queues import QueuedPublications
 from broker.messages import Acknowledge, Defer, Flag, Message, Publish
 from faulttol.steplog import Key
@@ -61,7 +62,11 @@ class PublishedPublications(QueuedPublications):
     # --- on their way -----------------------------------------------------------------------
 
     def on_publish(
-        self, source: Neighbour, publication: Publish, now: float, number: int = 0
+        self,
+        source: Neighbour,
+        publication: Publish,
+        now: float,
+        remembered: Remembered | None = None,
     ) -> None:
         """Take in a publication, without the marks that the last broker gave it."""
         flags = publication.flags
@@ -75,7 +80,7 @@ class PublishedPublications(QueuedPublications):
                     waiting=named,
                 )
             publication = publication.with_flags(flags & ~_MARKS)
-        super().on_publish(source, publication, now, number)
+        super().on_publish(source, publication, now, remembered)
 
     def on_notice(self, source: Neighbour, notice: Message) -> None:
         """Take in what this ordering has to say beside publications."""

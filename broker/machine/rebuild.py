@@ -22,9 +22,17 @@ from broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwa
 from broker.machine.joining import join_streams, waiting
 from broker.machine.machine import Machine, Settings
 from broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
+from broker.machine.publications import Remembered
 from broker.machine.queues import QueuedPublications
+from broker.machine.steps import REPLAYED
 from broker.machine.streams import Travelling, in_order, kept, kept_from
-from broker.messages import Acknowledge, Message, Settled, Unadvertise, Unsubscribe
+from broker.messages import (
+    Acknowledge,
+    Message,
+    Settled,
+    Unadvertise,
+    Unsubscribe,
+)
 from broker.outbox import Outbox
 from broker.vocabulary import Stamped
 from faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
@@ -69,6 +77,10 @@ class _Again:
     @property
     def held(self) -> Collection[Arrival]:
         return list(self.held_now.values())
+
+    def waited(self, key: Key) -> bool:
+        """Whether a publication of this step waited for the parent."""
+        return self._held.get(key, False)
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         key = arrival.key
@@ -610,7 +622,8 @@ class Rebuilding:
     ) -> None:
         """Take one message of a step again."""
         if isinstance(item, Travelling):
-            machine.publications.on_publish(source, item.publication, self._now, item.number)
+            remembered = Remembered(item.number, ordering.waited(item.key))
+            machine.publications.on_publish(source, item.publication, self._now, remembered)
         elif isinstance(item.message, Settled):
             # Which may be stable by now, and so not here.
             settled = ordering.held_now.get(item.key) if item.key else None
@@ -646,9 +659,9 @@ class Rebuilding:
         for name in entry.members.admitted:
             newcomer = machine.neighbours.below.get(name)
             if newcomer is not None and not machine.names.admit_again(newcomer, self._now):
-                machine.steps.is_replayed = True
+                machine.steps.mark = REPLAYED
                 machine.let_in(newcomer, self._now)
-                machine.steps.is_replayed = False
+                machine.steps.mark = ""
 
     def _install_late(
         self, machine: Machine, entry: Entry, withdrawn: set[str | None]
@@ -657,7 +670,7 @@ class Rebuilding:
         steps, late = machine.steps, self._late[machine.node]
         again = self._withdrawn[machine.node].get(steps.number, ())
         withdrawn |= {name for name, _ in again}
-        steps.is_replayed = True
+        steps.mark = REPLAYED
         for name in entry.installed:
             install = late.pop(name, None)
             if name in withdrawn:
@@ -670,7 +683,7 @@ class Rebuilding:
             if client is not None:
                 machine.interests.withdraw_again(name, client, self._now)
                 yield
-        steps.is_replayed = False
+        steps.mark = ""
 
     # --- the streams ------------------------------------------------------------------------
 

@@ -4,6 +4,9 @@ A step is one call that changes anything on which others can come to depend. The
 1, 2, 3 ... through all lives of a broker.
 """
 
+from collections import Counter
+from typing import Final
+
 import attrs
 
 from broker.machine.neighbours import Arrival, Control, Neighbour, Route
@@ -25,6 +28,11 @@ from faulttol.steplog import (
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription
 from routing.topics.protocol import Topic
+
+REPLAYED: Final = "r"
+"""Marks operations that had another name when their step was taken first, and"""
+AGREED: Final = "t"
+"""those by which tables come to agree before the first step after a rebuild."""
 
 
 @attrs.define
@@ -79,15 +87,16 @@ class Steps:
         self._touched: dict[NodeId, Neighbour] = {}
         self._ways: dict[Route, None] = {}
         """The routes of what was settled: one entry for many publications that go the same ways."""
-        self._operations = self._replayed = 0
-        self.is_replayed = False
-        """Whether operations begin that had another name when this step was taken first."""
+        self._operations: Counter[str] = Counter()
+        self.mark = ""
+        """Of the operations that begin now: of those that a step begins when it is taken first, and
+        others, no two have one name, though they may begin in steps of one number."""
 
     def begin(self, kind: Taken, source: NodeId = NOBODY, upto: int = 0) -> None:
         """Begin the next step."""
         self.number = self.log.last + 1
         self._kind, self.source, self._upto = kind, source, upto
-        self._operations = self._replayed = 0
+        self._operations.clear()
 
     def end(self) -> list[Neighbour]:
         """Write the step down; returns those who get something from it."""
@@ -123,11 +132,9 @@ class Steps:
 
     def new_operation(self) -> OperationId:
         """A name for an operation that begins in this step."""
-        if self.is_replayed:
-            self._replayed += 1
-            return OperationId(f"{self._node}#{self.number}.r{self._replayed}")
-        self._operations += 1
-        return OperationId(f"{self._node}#{self.number}.{self._operations}")
+        self._operations[self.mark] += 1
+        number = f"{self.mark}{self._operations[self.mark]}"
+        return OperationId(f"{self._node}#{self.number}.{number}")
 
     # --- what it decides --------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from broker.machine import attachments, joining
 from broker.machine import rebuild as rebuilding
 from broker.machine.interests import Interests
 from broker.machine.neighbours import Arrival, Control, Neighbour
-from broker.machine.publications import Publications
+from broker.machine.publications import Publications, Remembered
 from broker.machine.rebuild import Rebuilding
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
@@ -264,12 +264,36 @@ def what_is_settled_has_no_key(patch: Patch) -> None:
 
 @rule("what waits here has the number by which the child knows it")
 def what_waits_is_counted_anew(patch: Patch) -> None:
+    _remember_otherwise(patch, lambda each, source: attrs.evolve(each, number=_next_of(source)))
+
+
+def _next_of(source: Neighbour) -> int:
+    return source.received.count + 1
+
+
+@rule("what waited for the parent was sent there, whoever wanted it")
+def what_waited_goes_up_only_if_somebody_is_known_to_want_it(patch: Patch) -> None:
+    _remember_otherwise(patch, lambda each, _: attrs.evolve(each, has_waited=False))
+
+
+def _remember_otherwise(
+    patch: Patch, change: Callable[[Remembered, Neighbour], Remembered]
+) -> None:
+    """Let something else be known of publications that are taken in again."""
     on_publish = Publications.on_publish
-    patch.setattr(
-        Publications,
-        "on_publish",
-        lambda self, source, publication, now, number=0: on_publish(self, source, publication, now),
-    )
+
+    def otherwise(
+        self: Publications,
+        source: Neighbour,
+        publication: Publish,
+        now: float,
+        remembered: Remembered | None = None,
+    ) -> None:
+        if remembered is not None:
+            remembered = change(remembered, source)
+        on_publish(self, source, publication, now, remembered)
+
+    patch.setattr(Publications, "on_publish", otherwise)
 
 
 @rule("what waited goes up as what waits does, for ever", seed=158)
@@ -284,9 +308,7 @@ def what_waited_goes_up_as_if_it_had_not(patch: Patch) -> None:
 
 @rule("operations that begin in a step taken again have names of their own")
 def operations_of_two_lives_have_one_name(patch: Patch) -> None:
-    patch.setattr(
-        Steps, "is_replayed", property(lambda _: False, lambda _, value: None), raising=False
-    )
+    patch.setattr(Steps, "mark", property(lambda _: "", lambda _, value: None), raising=False)
 
 
 @rule("what is confirmed or withdrawn waits behind what is held")

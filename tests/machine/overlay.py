@@ -16,12 +16,13 @@ from broker.machine.attachments import Attachment, StreamEnd, Told, attach
 from broker.machine.invariants import check_invariants
 from broker.machine.joining import reattach
 from broker.machine.machine import Batch, Machine, Settings
-from broker.machine.neighbours import Below, Control, Neighbour, Progress
+from broker.machine.neighbours import UP, Below, Control, Neighbour, Progress
 from broker.machine.rebuild import TooManyFailedError, rebuild
 from broker.machine.steps import subject
 from broker.machine.streams import Travelling
 from broker.messages import (
     Advertise,
+    Claim,
     Confirm,
     Flag,
     Leave,
@@ -321,8 +322,15 @@ class World:
         ordering: str = "pairwise",
         policy: str = "filter",
         brokers: int = 7,
+        is_uneven: bool = False,
     ) -> None:
         self.random = random.Random(seed)
+        self.is_uneven = is_uneven
+        """Whether some links are much slower than others, and neighbours fail together."""
+        self.speeds: dict[tuple[NodeId, NodeId], float] = {}
+        """Of links, where they are uneven."""
+        self.meanings: dict[NodeId, dict[OperationId, Any]] = defaultdict(dict)
+        """What each operation is about of which a broker has heard since it was taken up last."""
         self.delta = delta
         self.settings = Settings(ordering=ordering, policy=policy, delta=delta)
         self.time = 0
@@ -557,6 +565,29 @@ class World:
             logs = self.logs_for(self.host[sender], self.host[to])
         self.links[sender, to].append((step, messages, logs))
 
+    def _note_meaning(self, node: NodeId, message: Message) -> None:
+        """Whoever hears of an operation twice hears the same.
+
+        But for what a broker asks on behalf of clients: of those that failed with it, it asks
+        nothing when it is rebuilt, and so it counts the others otherwise.
+        """
+        if self.stats["clients that failed"]:
+            return
+        match message:
+            case Join(operation=operation) | Leave(operation=operation):
+                meaning: Any = type(message)
+            case Claim(operation=operation):
+                meaning = Claim, message.node, message.broker
+            case Advertise(operation=operation) | Unadvertise(operation=operation):
+                meaning = type(message), message.advertisement
+            case Subscribe(operation=operation) | Unsubscribe(operation=operation):
+                meaning = type(message), message.subscription
+            case _:
+                return
+        known = self.meanings[node].setdefault(operation, meaning)
+        if known != meaning:
+            self.differences.append(f"{node} hears that {operation} is {known}, and {meaning}")
+
     def is_connected(self, node: NodeId, to: NodeId) -> bool:
         """Whether what is sent from here to there has a chance to arrive."""
         cut = [n for n in (node, to) if n in self.leaves and not self.leaves[n].is_connected]
@@ -620,6 +651,8 @@ class World:
         if neighbour is None:
             assert self.leaves[sender].is_leaving
         elif step > neighbour.taken:
+            for message in messages:
+                self._note_meaning(to, message)
             self.carry_out(machine, machine.take(neighbour, Batch(step, messages), 0.0))
         if ttl > 1:
             for broker in sorted(b for b in self.machines if self.host[b] == host):
@@ -764,7 +797,8 @@ class World:
             lost = self.snapshots.get((node, known))
             if lost is not None and known == machine.steps.number:
                 self.stats["compared"] += 1
-                self.differences += compare(lost, snapshot(machine), dead, stable)
+                found = snapshot(machine)
+                self.differences += compare(lost, found, dead, stable, new)
         # With who fails before all around have heard of it, what it had taken up fails once more.
         origin = frozenset(region).union(*(t[1] for f, t in self.fresh.items() if f[0] in region))
         self.fresh = {f: t for f, t in self.fresh.items() if f[0] not in region}
@@ -772,6 +806,7 @@ class World:
             self.machines[node] = machine
             self.host[node] = host
             self.attached.pop(node, None)
+            self.meanings.pop(node, None)
         self.inherit_logs(host, boundary)
         for leaf in self.leaves.values():
             if leaf.broker not in new or leaf.node not in self.parent:
@@ -953,12 +988,13 @@ class World:
                 return
             what, among = self.random.choice(actions)
             if what == "receive":
-                self.receive(*self.random.choice(sorted(among)))
+                self.receive(*self._next_to_arrive(sorted(among)))
             elif what == "notice":
                 self.notice(*self.random.choice(among))
             elif what == "crash":
-                crashes -= 1
-                self.crash(self.random.choice(among))
+                for victim in self._victims(among)[:crashes]:
+                    crashes -= 1
+                    self.crash(victim)
             elif what == "give up":
                 self.give_up(self.random.choice(among))
             elif what == "join":
@@ -973,6 +1009,24 @@ class World:
             else:
                 self.do(todo.pop(0))
         raise AssertionError("no end")
+
+    def _next_to_arrive(self, arriving: Sequence[tuple[NodeId, NodeId]]) -> tuple[NodeId, NodeId]:
+        """On which link something arrives next."""
+        if not self.is_uneven:
+            return self.random.choice(arriving)
+        for pair in arriving:
+            if pair not in self.speeds:
+                self.speeds[pair] = self.random.choice((1.0, 1.0, 0.3, 0.02))
+        return self.random.choices(arriving, [self.speeds[pair] for pair in arriving])[0]
+
+    def _victims(self, living: Sequence[NodeId]) -> list[NodeId]:
+        """Who fails now: a host, and where links are uneven perhaps one next to it, too."""
+        victim = self.random.choice(living)
+        near = [host for host in living if self.distance(host, victim) == 1]
+        is_room = self.vulnerable() + 1 < self.delta and len(living) > 2
+        if not self.is_uneven or not is_room or not near or self.random.random() < 0.5:
+            return [victim]
+        return [victim, self.random.choice(near)]
 
     def may_be_cut(self, leaf: Leaf) -> bool:
         is_there = leaf.is_connected and not self.is_dead(leaf.node)
@@ -1126,6 +1180,7 @@ def snapshot(machine: Machine) -> dict[str, Any]:
         "held": [a.key for a in machine.publications.ordering.held],
         "state": machine.publications.state(),
         "node": machine.node,
+        "parent": machine.neighbours.parent and machine.neighbours.parent.node,
     }
 
 
@@ -1168,6 +1223,7 @@ def compare(
     found: dict[str, Any],
     dead: set[NodeId],
     stable: Collection[Key] = (),
+    region: Collection[NodeId] = (),
 ) -> list[str]:
     """In what a rebuilt broker is not the one that was lost, stable things apart.
 
@@ -1186,11 +1242,20 @@ def compare(
             n: e for n, e in lost["subscriptions"].items() if n not in drawn or e[1] == e[0]
         }
     for what in ("advertisements", "subscriptions"):
+        if found["parent"] in region:  # which told them in turn, perhaps behind what is stable now
+            names = {
+                n
+                for n in lost[what].keys() ^ found[what].keys()
+                if _is_from_above(n, what, lost, found)
+            }
+            lost[what], found[what] = (
+                {n: e for n, e in each[what].items() if n not in names} for each in (lost, found)
+            )
         if lost[what] != found[what]:
             differences.append(f"{node} {what}: {lost[what]} became {found[what]}")
     for name, arrival in found["arrivals"].items():
         before = lost["arrivals"].get(name)
-        if before is not None and before != arrival:
+        if before is not None and not _goes_the_same_ways(before, arrival, found["parent"], region):
             differences.append(f"{node} {name}: {before} became {arrival}")
     held = [k for k in lost["held"] if k in found["held"]]
     if held != [k for k in found["held"] if k in lost["held"]]:
@@ -1198,6 +1263,29 @@ def compare(
     if not dead:
         differences += _compare_state(node, lost["state"], found, stable)
     return differences
+
+
+def _is_from_above(name: str, what: str, *states: Mapping[str, Any]) -> bool:
+    """Whether a broker knows an advertisement or a subscription from its parent."""
+    return any(state[what].get(name, ("", ""))[1] == UP for state in states)
+
+
+def _goes_the_same_ways(
+    before: tuple[Any, ...], after: tuple[Any, ...], parent: NodeId | None, region: Collection[Any]
+) -> bool:
+    """Whether a publication is where it was, and goes where it went.
+
+    But for brokers that have failed, too: what was withdrawn there is forgotten when all is stable
+    there, and nobody asks for it.
+    """
+    down, climbs, *rest = before
+    left_out = set(down) - set(after[0])
+    return (
+        rest == list(after[2:])
+        and set(after[0]) <= set(down)
+        and all(node in region for node in left_out)
+        and (climbs == after[1] or (climbs and parent in region))
+    )
 
 
 def _compare_state(
@@ -1226,6 +1314,7 @@ def random_world(
     ordering: str = "pairwise",
     deaths: int = 0,
     cuts: int = 0,
+    is_uneven: bool = False,
 ) -> World:
     """A random overlay, and what becomes of it."""
     world = World(
@@ -1233,6 +1322,7 @@ def random_world(
         delta=delta,
         ordering=ordering,
         policy=random.Random(seed).choice(("filter", "flooding")),
+        is_uneven=is_uneven,
     )
     rng = world.random
     leaves = sorted(world.leaves)
@@ -1266,6 +1356,42 @@ def random_world(
     except StopIteration:
         world.stats["nobody left"] += 1
     return world
+
+
+def crowded_world(
+    seed: int,
+    *,
+    delta: int,
+    crashes: int,
+    ordering: str = "pairwise",
+    deaths: int = 0,
+    cuts: int = 0,
+    is_uneven: bool = False,
+) -> World:
+    """One of few brokers, where all publish for all and some change their mind: most is held."""
+    world = World(seed, delta=delta, ordering=ordering, brokers=4, is_uneven=is_uneven)
+    leaves = sorted(world.leaves)
+    todo: list[tuple[Any, ...]] = [("advertise", leaf, "x >= 0") for leaf in leaves]
+    todo += [("subscribe", leaf, "x >= 0") for leaf in leaves[1:]]
+    world.run(todo, 0)
+    todo = [("publish", world.random.choice(leaves), 1, 1, 0) for _ in range(40)]
+    if is_uneven:
+        for place in range(0, 40, 4):
+            what = world.random.choice(_CHANGES)
+            todo.insert(place, (what[0], world.random.choice(leaves), *what[1:]))
+    try:
+        world.run(todo, crashes, deaths, cuts)
+    except StopIteration:
+        world.stats["nobody left"] += 1
+    return world
+
+
+_CHANGES: Final[Sequence[tuple[str, ...]]] = (
+    ("subscribe", "x >= 0"),
+    ("unsubscribe",),
+    ("advertise", "x >= 0"),
+    ("unadvertise",),
+)
 
 
 def main() -> None:

@@ -3,14 +3,12 @@
 Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES ORDERING`.
 """
 
-from typing import Any
-
 import pytest
 
 from broker.machine.places import PlacedPublications
 from broker.machine.queues import QueuedPublications
 from faulttol.steplog import Entry
-from tests.machine.overlay import World, random_world
+from tests.machine.overlay import crowded_world, random_world
 from tests.sweeps import Seeds
 
 PUBLISHED = ("published", "published-progressive", "published-whole-queue")
@@ -26,17 +24,8 @@ def troubles_of(
 
 
 def crowded_troubles(seed: int, *, delta: int, crashes: int, ordering: str) -> list[str]:
-    """Of few brokers, where everybody publishes for everybody, so that most things are held."""
-    world = World(seed, delta=delta, ordering=ordering, brokers=4)
-    leaves = sorted(world.leaves)
-    todo: list[tuple[Any, ...]] = [("advertise", leaf, "x >= 0") for leaf in leaves]
-    todo += [("subscribe", leaf, "x >= 0") for leaf in leaves[1:]]
-    world.run(todo, 0)
-    try:
-        world.run([("publish", world.random.choice(leaves), 1, 1, 0) for _ in range(40)], crashes)
-    except StopIteration:
-        return []
-    return world.troubles()
+    world = crowded_world(seed, delta=delta, crashes=crashes, ordering=ordering)
+    return [] if world.stats["nobody left"] else world.troubles()
 
 
 @pytest.mark.parametrize("ordering", ["pairwise", "sequencer", *BEFORE_CLIENTS])
