@@ -102,7 +102,9 @@ def _logs(attachment: Attachment, limits: Limits) -> Iterator[bytes]:
         while len(rest.entries) > left:
             parts[node] = attrs.evolve(rest, entries=rest.entries[:left])
             yield writer.write(parts)
-            rest = LogPart(rest.base, rest.first + left, rest.entries[left:], {})
+            rest = LogPart(
+                rest.base, rest.first + left, rest.entries[left:], neighbours={}, term=rest.term
+            )
             parts, left = {}, limits.attach_steps
         parts[node] = rest
         left -= len(rest.entries)

@@ -436,6 +436,7 @@ class Host:
             case Heartbeat():
                 pass
             case Hello():
+                parts.seats.require_term(message.node, message.term)
                 self.greetings.on_hello(connection, message)
             case Welcome():
                 self._on_welcome(connection, message)
@@ -475,6 +476,7 @@ class Host:
                 raise RemoteProtocolError(f"{type(message).__name__} was not expected")
 
     def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
+        self.parts.seats.require_term(welcome.node, welcome.term)
         if isinstance(connection.purpose, ToNamesake):
             self.joining.on_namesake(connection, welcome)
         elif isinstance(connection.purpose, ToJoin):

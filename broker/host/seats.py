@@ -137,12 +137,14 @@ class Seats:
                     f"Seating: incarnation {incarnation} of {host}, {newest} is the highest allowed"
                 )
         for seat in seating.seats:
-            known = self._seats.get(seat.broker)
-            last = 0 if known is None else known.term
-            if seat.term > last + TERMS_AT_ONCE:
-                raise RemoteProtocolError(
-                    f"Seating: term {seat.term} of {seat.broker}, after term {last}"
-                )
+            self.require_term(seat.broker, seat.term)
+
+    def require_term(self, broker: NodeId, term: int) -> None:
+        """Likewise of the term in which a broker is said to be played."""
+        known = self._seats.get(broker)
+        last = 0 if known is None else known.term
+        if term > last + TERMS_AT_ONCE:
+            raise RemoteProtocolError(f"term {term} of {broker}, after term {last}")
 
     def put(self, seat: Seat) -> bool:
         """Learn who plays a broker; returns whether it was news."""

@@ -44,6 +44,7 @@ def subscription(number: int, **changes: Any) -> RoutingEntry[Any]:
 
 def log(steps: int, base: int = 0) -> StepLog:
     known = StepLog(base)
+    known.term = 3
     for step in range(1, steps + 1):
         known.append(Entry(Taken.BATCH, NODE, base + step))
     return known

@@ -160,3 +160,14 @@ def test_only_who_was_asked_goes_on_with_what_there_was(changes: dict[str, Any])
     host.step(now, MessagesReceived(link, [attrs.evolve(welcome, **changes)]))
 
     assert host.parts.connections.line(NodeId("b3"), B2) is None
+
+
+def test_nobody_greets_in_a_term_on_which_none_could_follow() -> None:
+    line = Line()
+    evil = line.ears.peer("evil", "b2", kind=NodeKind.BROKER, term=BIGGEST)
+
+    [goodbye] = evil.heard
+    assert isinstance(goodbye, Goodbye)
+    assert goodbye.reason == f"term {BIGGEST} of evil, after term 0"
+    assert line.troubles_after(2 * TIMEOUT_S) == []
+    assert line.incarnations() == [1, 1, 1]
