@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-_LISTS: Final = ("held", "neighbours", "neighbourhood", "brokers", "seats", "skipped")
+_LISTS: Final = ("held", "neighbours", "neighbourhood", "brokers", "seats", "hosts", "skipped")
 """What a report names one by one, and counts besides; the most important of each comes first."""
 
 

@@ -1,7 +1,8 @@
 """Asks brokers how they are, over a connection made for that, and walks the whole overlay."""
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
 import trio
@@ -9,77 +10,105 @@ import trio
 from broker.codec import FrameDecoder, encode
 from broker.errors import RemoteProtocolError
 from broker.messages import Goodbye, Message, NodeKind, StatusReply, StatusRequest
-from broker.vocabulary import PROTOCOL_VERSION, Hello, Welcome
+from broker.vocabulary import PROTOCOL_VERSION, Hello, Relocate, Relocated, Welcome
 from routing.ids import NodeId
-from scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable
+from scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable, answers
 
 ANSWER_TIMEOUT_S: Final = 5.0
 JOIN_POLL_S: Final = 0.01
+UNANSWERED: Final = "it closed the connection without an answer"
 ON_THE_WAY: Final = ("joining", "recovering")
 """States of a broker that does not serve yet."""
 
 
 async def ask(host: str, port: int) -> StatusReport:
-    """Return a broker's own report; `OSError` says why there is none."""
+    """Return a process' own report; `OSError` says why there is none."""
     try:
         with trio.fail_after(ANSWER_TIMEOUT_S):
-            async with await trio.open_tcp_stream(host, port) as stream:
-                return await _converse(stream)
+            async with _conversation(host, port) as (stream, messages):
+                await stream.send_all(encode(StatusRequest()))
+                async for message in messages:
+                    if isinstance(message, StatusReply):
+                        document: StatusReport = json.loads(message.report)
+                        return document
     except trio.TooSlowError:
         raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:.0f} s") from None
-    except (trio.BrokenResourceError, RemoteProtocolError) as error:
-        raise ConnectionError(f"no plait broker: {error}") from None
+    raise ConnectionError(UNANSWERED)
+
+
+async def request_move(address: str, broker: str, host: str, tell: Callable[[str], None]) -> str:
+    """Ask the process that plays a broker to let another one have it; returns when that begins.
+
+    Or says why it does not; `tell` is told what it waits for. `OSError` if nobody answers.
+    """
+    relocate = Relocate(broker=NodeId(broker), host=NodeId(host))
+    async with _conversation(*split(address)) as (stream, messages):
+        await stream.send_all(encode(relocate))
+        async for message in messages:
+            match message:
+                case Relocated(reason=reason, is_remembered=True):
+                    tell(reason)
+                case Relocated(reason=reason):
+                    return reason
+                case _:
+                    pass
+    raise ConnectionError(UNANSWERED)
 
 
 async def wait_until_joined(address: str) -> None:
     """Return when the broker that listens there has joined its overlay, or has joined it again."""
-    host, port = _split(address)
+    host, port = split(address)
     while (await ask(host, port))["state"] in ON_THE_WAY:  # noqa: ASYNC110 - it is another node's
         await trio.sleep(JOIN_POLL_S)
 
 
-def _split(address: str) -> tuple[str, int]:
+def split(address: str) -> tuple[str, int]:
+    """The machine and the port of an address."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
-async def _converse(stream: trio.SocketStream) -> StatusReport:
-    name = NodeId("plait-status")
-    hello = Hello(
-        version=PROTOCOL_VERSION,
-        node=name,
-        host=name,
-        kind=NodeKind.MONITOR,
-        incarnation=1,
-    )
-    await stream.send_all(encode(hello))
+@contextlib.asynccontextmanager
+async def _conversation(
+    host: str, port: int
+) -> AsyncIterator[tuple[trio.SocketStream, AsyncIterator[Message]]]:
+    """Greet a process, and hear what it says once it has welcomed this monitor."""
+    try:
+        async with (
+            await trio.open_tcp_stream(host, port) as stream,
+            contextlib.aclosing(_heard(stream)) as messages,
+        ):
+            name = NodeId("plait-status")
+            hello = Hello(
+                version=PROTOCOL_VERSION,
+                node=name,
+                host=name,
+                kind=NodeKind.MONITOR,
+                incarnation=1,
+            )
+            await stream.send_all(encode(hello))
+            async for message in messages:
+                if isinstance(message, Welcome):
+                    break
+            yield stream, messages
+    except (trio.BrokenResourceError, RemoteProtocolError) as error:
+        raise ConnectionError(f"no plait broker: {error}") from None
+
+
+async def _heard(stream: trio.SocketStream) -> AsyncGenerator[Message, None]:
+    """All that is said, until the other side takes its leave."""
     decoder = FrameDecoder()
     async for data in stream:
         for message in decoder.feed(bytes(data)):
-            report = await _answer(stream, message)
-            if report is not None:
-                return report
-    raise ConnectionError("it closed the connection without an answer")
-
-
-async def _answer(stream: trio.SocketStream, message: Message) -> StatusReport | None:
-    match message:
-        case Welcome():
-            await stream.send_all(encode(StatusRequest()))
-        case StatusReply(report=report):
-            document: StatusReport = json.loads(report)
-            return document
-        case Goodbye(reason=reason):
-            raise ConnectionError(reason)
-        case _:
-            pass  # heartbeats, and what later versions may add
-    return None
+            if isinstance(message, Goodbye):
+                raise ConnectionError(message.reason)
+            yield message
 
 
 async def survey(
     addresses: Iterable[str], silent: Iterable[Unreachable] = ()
 ) -> list[StatusReport | Unreachable]:
-    """Ask these brokers, then the neighbours they name, until all of the overlay has been asked.
+    """Ask these, then all others that they name, until all of the overlay has been asked.
 
     Those who are known to be `silent` are not asked, as waiting for them takes long.
     """
@@ -91,23 +120,31 @@ async def survey(
                 found[address] = Unreachable(name, address, "not asked yet")
                 nursery.start_soon(_visit, address, name, found)
         waiting = {
-            neighbour["address"]: neighbour["name"]
-            for report in found.values()
-            if not isinstance(report, Unreachable)
-            for neighbour in report["neighbours"]
-            if neighbour["kind"] == NodeKind.BROKER and neighbour["address"] not in found
+            address: host
+            for report in answers(list(found.values()))
+            for address, host in _others(report)
+            if address not in found
         }
     # One broker may have been asked twice, at `localhost` and at 127.0.0.1.
     return list({_identity(report): report for report in found.values()}.values())
 
 
+def _others(report: StatusReport) -> Iterator[tuple[str, str]]:
+    """Where others are, of whom a process knows: in a large overlay it does not name all hosts."""
+    for neighbour in report["neighbours"]:
+        if neighbour["kind"] == NodeKind.BROKER and neighbour["address"]:
+            yield neighbour["address"], neighbour["host"]
+    for place in report["hosts"]:
+        yield place["address"], place["host"]
+
+
 def _identity(report: StatusReport | Unreachable) -> str:
-    return report.address if isinstance(report, Unreachable) else f"broker {report['node']}"
+    return report.address if isinstance(report, Unreachable) else f"host {report['host']}"
 
 
 async def _visit(address: str, name: str, found: dict[str, StatusReport | Unreachable]) -> None:
     try:
-        found[address] = await ask(*_split(address))
+        found[address] = await ask(*split(address))
     except OSError as error:
         found[address] = Unreachable(name, address, reason_of(error))
 

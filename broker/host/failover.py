@@ -461,12 +461,16 @@ class Failover:
         self._greetings.join_line(connection, attachment.taken, known, attachment.era)
 
     def _end_visits(self) -> None:
-        """Nothing more is to be heard from those who have given up what is played here now."""
+        """Nothing more is to be heard from those who have given up what is played here now.
+
+        But the last word of those who are leaving: that their life is over.
+        """
         parts = self._parts
         for connection in parts.connections.with_state(LinkState.TO_HOST):
             if isinstance(connection.purpose, ToVisit) and not (
                 parts.takeovers.questions_for(connection.life.host)
                 or parts.takeovers.awaits(connection.life)
+                or parts.seats.is_leaving(connection.life)
             ):
                 seating = parts.seats.everything()
                 parts.connections.close(connection, GoodbyeCode.LEFT, "visited", seating=seating)

@@ -453,8 +453,10 @@ class Host:
             case ProbeReply(life=life, heard=heard):
                 parts.takeovers.on_answer(life.host, heard)
                 self.failover.look_again_at(self.me.now)
-                is_over = not parts.takeovers.awaits(connection.life)
-                if isinstance(connection.purpose, ToVisit) and is_over:
+                if isinstance(connection.purpose, ToVisit) and not (
+                    parts.takeovers.awaits(connection.life)
+                    or parts.seats.is_leaving(connection.life)
+                ):
                     parts.connections.close(connection, GoodbyeCode.LEFT, "visited")
             case Announce():
                 parts.library.learn(connection.logs.read(message.logs), connection.link)

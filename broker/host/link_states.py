@@ -140,7 +140,7 @@ LEGAL: Final[Mapping[LinkState, frozenset[type[Message]]]] = {
     | _BETWEEN_HOSTS
     | {EndOfStep, Progress, Announce, Announced},
     LinkState.TO_CLIENT: _ALWAYS | _REQUESTS | {Publish, EndOfStep, Progress},
-    LinkState.TO_MONITOR: _ALWAYS | {StatusRequest},
+    LinkState.TO_MONITOR: _ALWAYS | {StatusRequest, Relocate},
     LinkState.TO_HOST: _ALWAYS | _BETWEEN_HOSTS | _OF_WHAT_WAS_GIVEN_UP,
 }
 

@@ -12,6 +12,7 @@ from broker.host.playing import Played
 from broker.machine.counting import Counters
 from broker.machine.neighbours import Above, Neighbour, is_client
 from broker.messages import NodeKind
+from broker.vocabulary import HostPlace
 from routing.orderings import Cause
 
 
@@ -101,6 +102,7 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
         "vulnerable": situation.is_vulnerable,
         "brokers": brokers,
         "seats": [attrs.asdict(seat) for seat in parts.seats.everything().seats],
+        "hosts": [attrs.asdict(place) for place in _living(parts)],
         "neighbours": [each for broker in brokers for each in broker["neighbours"]],
         **{what: sum(broker[what] for broker in brokers) for what in _COUNTED},
         "held": describe_held(parts),
@@ -114,6 +116,12 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
         "relocations": situation.relocations,
         "fenced": situation.fences.describe(),
     }
+
+
+def _living(parts: Parts) -> list[HostPlace]:
+    """Where all other hosts listen that live, as far as this one knows."""
+    places = (parts.seats.place_of(host) for host in parts.seats.hosts())
+    return [place for place in places if place is not None and place.host != parts.me.name]
 
 
 _COUNTED = (

@@ -1,4 +1,4 @@
-"""`plait status`: how every broker of an overlay is."""
+"""`plait status`: how every broker of an overlay is, and who plays it."""
 
 import json
 from collections import Counter
@@ -16,19 +16,29 @@ from scripts.errors import EnvironmentFailedError
 from scripts.monitor import survey
 from scripts.options import AddressType, examples, json_option
 from scripts.run_directory import processes
-from scripts.status_reports import StatusReport, Unreachable, name_of, role_of
+from scripts.status_reports import (
+    StatusReport,
+    Unreachable,
+    answers,
+    name_of,
+    role_of,
+    weaknesses,
+)
 from scripts.tables import natural, print_table
 
 COLUMNS: Final = (
-    *("broker", "role", "state", "address", "parent", "children", "clients"),
+    *("broker", "host", "term", "role", "state", "address", "parent", "children", "clients"),
     *("subs", "ads", "pending", "unstable", "held", "skipped"),
 )
 
 
-ALWAYS_SHOWN: Final = ("site", "broker", "address", "parent", "children", "clients", "subs")
+ALWAYS_SHOWN: Final = (
+    *("site", "broker", "host", "term", "address", "parent", "children", "clients", "subs"),
+)
 UNREMARKABLE: Final[tuple[set[object], ...]] = (set(), {0}, {"active"}, {"operational"})
 """What needs no column if it is to be said of every broker that answers."""
 UNKNOWN: Final = "?"
+NONE: Final = "-"
 
 
 @click.command(
@@ -48,20 +58,22 @@ UNKNOWN: Final = "?"
 )
 @json_option("every broker's whole report")
 def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -> None:
-    """Every broker of an overlay: state, neighbours, queues, what it holds.
+    """Every broker of an overlay: who plays it, state, neighbours, queues, what it holds.
 
-    One broker is enough: the others are found through its neighbours. With `--run`, sites are
-    named, and those who have died as well.
+    One process is enough: it knows where the others are. With `--run`, sites are named, and those
+    who have died as well.
 
-    Roles: `active`, or `standby` for the broker that is its parent; `suspected` is one that does
-    not answer, `dead` one of which there is no process.
+    A broker is played by a process, its `host`, which has its name unless that has failed, or has
+    been stopped; the `term` counts how often it has been taken up. A process that plays nothing
+    has the role `standby`; `suspected` is one that does not answer, `dead` one that is not there.
 
     Columns: `subs` and `ads` are the subscriptions and advertisements it knows, `pending` those
     that wait for confirmations, `unstable` the publications that it keeps until everybody who is
     owed them has them, `held` those of them that wait for their turn, and `skipped` those that it
-    has given up. A column in which all are 0, `active` or `operational` is left out. Lines below
-    the table say of each that is held behind what, and until which
-    broker has settled it; and what was given up of late, for whom, and why.
+    has given up, all brokers of its process together. A column in which all are 0, `active` or
+    `operational` is left out. Lines below the table say whether one more failure would be survived
+    now, and if not why; of each that is held behind what, and until which broker has settled it;
+    what is to be played elsewhere; and what was given up of late, for whom, and why.
     """
     if bool(brokers) == bool(run_directory):
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
@@ -91,16 +103,17 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
             reports,
             key=lambda report: (sites.get(name_of(report), ""), natural(name_of(report))),
         )
-        rows = [[*_site_column(report, sites), *_row(report)] for report in reports]
+        rows = [[*_site_column(report, sites), *row] for report in reports for row in _rows(report)]
         _print_telling((*(["site"] if sites else []), *COLUMNS), rows)
-        for report in reports:
-            if not isinstance(report, Unreachable):
-                for line in (
-                    *_fenced_lines(report),
-                    *_held_lines(report),
-                    *_skipped_lines(report),
-                ):
-                    click.echo(line)
+        click.echo(_what_if(reports))
+        for report in answers(reports):
+            for line in (
+                *_fenced_lines(report),
+                *_moves_lines(report),
+                *_held_lines(report),
+                *_skipped_lines(report),
+            ):
+                click.echo(line)
     if silent:
         raise EnvironmentFailedError(f"not every broker answers: {who}")
 
@@ -117,13 +130,19 @@ def _as_json(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> St
 
 def _summary(reports: Sequence[StatusReport | Unreachable]) -> str:
     """Return the answer to what most people ask first."""
-    states = Counter(_state_of(report) for report in reports)
-    held = sum(report["held_count"] for report in reports if not isinstance(report, Unreachable))
-    brokers = f"{len(reports):,} broker{'s' * (len(reports) != 1)}"
-    how = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-    if len(states) == 1:
-        how = f"{'all ' if len(reports) > 1 else ''}{_state_of(reports[0])}"
-    return f"{brokers}, {how}; {held:,} publications held"
+    played = Counter(_state_of(r) for r in answers(reports) for _ in r["brokers"])
+    others = Counter(_state_of(r) for r in reports if role_of(r) != "active")
+    count, held = played.total(), sum(report["held_count"] for report in answers(reports))
+    how = ", ".join(f"{number:,} {state}" for state, number in played.most_common())
+    if len(played) == 1:
+        how = f"{'all ' if count > 1 else ''}{next(iter(played))}"
+    return "; ".join(
+        [
+            f"{count:,} broker{'s' * (count != 1)}{', ' * bool(how)}{how}",
+            *(f"{number:,} {state}" for state, number in others.most_common()),
+            f"{held:,} publications held",
+        ]
+    )
 
 
 def _state_of(report: StatusReport | Unreachable) -> str:
@@ -140,12 +159,26 @@ def _print_telling(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> 
     print_table(
         [columns[number] for number in telling],
         [[row[number] for number in telling] for row in rows],
-        named_by=1 + (columns[0] == "site"),
+        named_by=2 + (columns[0] == "site"),
     )
 
 
 def _site_column(report: StatusReport | Unreachable, sites: Mapping[str, str]) -> list[object]:
     return [sites.get(name_of(report), UNKNOWN)] if sites else []
+
+
+def _what_if(reports: Sequence[StatusReport | Unreachable]) -> str:
+    reasons = list(weaknesses(reports))
+    if not reasons:
+        return "one more failure would be survived now"
+    return f"one more failure might not be survived now: {'; '.join(reasons)}"
+
+
+def _moves_lines(report: StatusReport) -> Iterator[str]:
+    for move in report["relocations"]:
+        yield f"{move['broker']} is to be played by {move['host']}, not yet: {move['reason']}"
+    for stuck in report["not_taken_up"]:
+        yield f"{', '.join(stuck['brokers'])} cannot be taken up: {stuck['reason']}"
 
 
 def _fenced_lines(report: StatusReport) -> Iterator[str]:
@@ -156,7 +189,7 @@ def _fenced_lines(report: StatusReport) -> Iterator[str]:
 
 def _held_lines(report: StatusReport) -> Iterator[str]:
     for held in report["held"]:
-        yield f"{report['node']} {describe_held(held)}, {1000 * held['seconds']:.1f} ms so far"
+        yield f"{held['broker']} {describe_held(held)}, {1000 * held['seconds']:.1f} ms so far"
     if more := report["held_count"] - len(report["held"]):
         yield f"{report['node']} holds {more} more"
 
@@ -169,23 +202,32 @@ def _skipped_lines(report: StatusReport) -> Iterator[str]:
         yield f"{report['node']} {describe_loss(loss)}"
 
 
-def _row(report: StatusReport | Unreachable) -> list[object]:
+def _rows(report: StatusReport | Unreachable) -> Iterator[list[object]]:
+    """A row for each broker that a process plays, or one for a process that plays nothing."""
     if isinstance(report, Unreachable):
-        return [report.name, report.role, _state_of(report), report.address, *[UNKNOWN] * 9]
-    roles = Counter(neighbour["role"] for neighbour in report["neighbours"])
-    parents = [one["name"] for one in report["neighbours"] if one["role"] == "parent"]
-    return [
-        report["node"],
-        role_of(report),
-        report["state"],
-        report["address"],
-        parents[0] if parents else "-",
-        roles["child"],
-        roles["client"],
-        report["subscriptions"],
-        report["advertisements"],
-        report["operations_pending"],
-        report["unstable"],
-        report["held_count"],
-        report["skipped_count"],
-    ]
+        state, unknown = _state_of(report), [UNKNOWN] * 9
+        yield [NONE, report.name, NONE, report.role, state, report.address, *unknown]
+        return
+    process = (role_of(report), report["state"], report["address"])
+    skipped = report["skipped_count"]
+    if not report["brokers"]:
+        yield [NONE, report["host"], NONE, *process, NONE, *[0] * 7, skipped]
+    for broker in sorted(report["brokers"], key=lambda each: natural(each["broker"])):
+        roles = Counter(neighbour["role"] for neighbour in broker["neighbours"])
+        parents = [one["name"] for one in broker["neighbours"] if one["role"] == "parent"]
+        yield [
+            broker["broker"],
+            report["host"],
+            broker["term"],
+            *process,
+            parents[0] if parents else NONE,
+            roles["child"],
+            broker["clients"],
+            broker["subscriptions"],
+            broker["advertisements"],
+            broker["operations_pending"],
+            broker["unstable"],
+            broker["held_count"],
+            skipped,
+        ]
+        skipped = 0  # it is counted once

@@ -5,7 +5,7 @@ import pytest
 from broker.sim.world import LIVELY_LIMITS
 from routing.ids import NodeId
 from tests.host.test_moves import line_with_traffic, publishes
-from tests.host.worlds import LINK_DELAY_S, TIMEOUT_S, Lively
+from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Lively
 
 PAUSE_S = LIVELY_LIMITS.leaving_pause_s
 
@@ -17,6 +17,16 @@ def is_told_to_stop(overlay: Lively, *names: str) -> None:
 
 def are_over(overlay: Lively, *names: str) -> bool:
     return all(overlay.world.nodes[NodeId(name)].stopped == "stopped" for name in names)
+
+
+def knows_to_be_over(overlay: Lively, name: str) -> set[str]:
+    """Who knows for certain that a life is over: else it counts among those who may still run."""
+    life = overlay.host(name).me.life
+    return {
+        node.name
+        for node in overlay.world.hosts
+        if node.is_alive and life in node.core.parts.seats.everything().proven
+    }
 
 
 def troubles(overlay: Lively, *stopped: str) -> list[str]:
@@ -33,6 +43,7 @@ def test_a_host_leaves_what_it_plays_to_another_one_while_traffic_runs(name: str
 
     assert are_over(overlay, name), "half a second is enough"
     overlay.passes(1.0)
+    assert knows_to_be_over(overlay, name) == {"b0", "b1", "b2", "b3"} - {name}
     assert len(reader.received) == 100
     assert "link lost" not in "\n".join(overlay.world.trace)
     assert len(overlay.players(name)) == 1
@@ -62,6 +73,8 @@ def test_a_leaf_that_nobody_needs_leaves_the_tree_at_once() -> None:
     overlay.passes(6 * LINK_DELAY_S)
 
     assert are_over(overlay, "b2")
+    overlay.passes(INTERVAL_S / 2)
+    assert knows_to_be_over(overlay, "b2") == {"b0", "b1"}
     overlay.passes(2 * TIMEOUT_S)
     assert overlay.players("b2") == []
     machine = overlay.host("b1").parts.playing.brokers[NodeId("b1")].machine
