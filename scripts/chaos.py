@@ -1,8 +1,9 @@
-"""Real brokers under load, some of which are killed or stopped in the middle; and the verdict.
+"""Real brokers under load, some of which are killed, frozen or restarted; and the verdict.
 
 A *blow* is struck against as many brokers, next to each other in the tree, as the overlay is made
-to survive. Publishers publish at a steady rate all the while, whatever becomes of it. The history
-is judged strictly: brokers that failed excuse no loss, and at the end everything is confirmed.
+to survive; or all of them are restarted, one after the other. Publishers publish at a steady rate
+all the while, whatever becomes of it. The history is judged strictly: brokers that failed excuse no
+loss, and at the end everything is confirmed.
 
 What a subscriber sees of a crash is a *stall*: the longest time that any publication took from its
 publisher to any subscriber. Detection, re-forming and catching up are all in it.
@@ -38,8 +39,9 @@ from faulttol.history import (
 from scripts.async_entry import leaves
 from scripts.happenings import BrokerLost, Happening
 from scripts.launcher import BrokerPlan, RunningOverlay, launch
-from scripts.monitor import ask
+from scripts.monitor import ask, split
 from scripts.run_directory import LOG_FOLDER, state_file
+from scripts.status_reports import players
 from topologies.builders import random_tree
 from topologies.overlay import Overlay
 
@@ -66,6 +68,8 @@ AFTER_S: Final = 1.0
 PATIENCE_S: Final = 45.0
 """For what comes about by itself: confirmations, a broker's return. Seconds are usual."""
 POLL_S: Final = 0.05
+BLOWS: Final = ("crashed", "frozen", "stopped")
+"""What a history says of the beginning of one."""
 UNFINISHED_WORK: Final = ("unstable", "held_count", "operations_pending")
 """What a broker counts in its status report, and has none of in the end."""
 
@@ -77,6 +81,8 @@ class Blow(enum.StrEnum):
     KILL_AND_RECOVER = "killed and recovered"
     STOP = "stopped"
     """SIGSTOP; they go on when the others have gone on without them."""
+    RESTART = "restarted in turn"
+    """SIGTERM, all of them one after the other: that is no failure."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +100,8 @@ class Attack:
     def describe(self) -> str:
         """Say who is struck, and what depended on them."""
         overlay = self.overlay
+        if self.blow is Blow.RESTART:
+            return f"{len(self.victims)} brokers {self.blow}"
         return (
             " and ".join(
                 f"{victim} ({len(overlay.children_of(victim))} children, "
@@ -124,7 +132,10 @@ class Outcome:
 
 
 def random_attack(seed: int, *, brokers: int, delta: int, blow: Blow) -> Attack:
-    """Draw a tree, the places of the clients, and `delta` neighbours in the tree as victims."""
+    """Draw a tree, the places of the clients, and `delta` neighbours in the tree as victims.
+
+    Or the order in which all are restarted.
+    """
     rng = random.Random(seed)
     tree = random_tree(brokers, seed)
     p_homes = [rng.choice(tree.brokers) for _ in range(PUBLISHERS)]
@@ -140,6 +151,8 @@ def random_attack(seed: int, *, brokers: int, delta: int, blow: Blow) -> Attack:
         )
     )
     victims = [rng.choice(overlay.brokers)]
+    if blow is Blow.RESTART:
+        victims = rng.sample(overlay.brokers, brokers)
     while len(victims) < delta:
         around = {other for victim in victims for other in overlay.neighbours_of(victim)}
         victims.append(rng.choice(sorted(around - set(victims))))
@@ -270,6 +283,10 @@ async def _take(subscription: Subscription) -> None:
 
 async def _strike(attack: Attack, brokers: RunningOverlay) -> None:
     """Do to the victims what is to be done, all at once, and undo what is to be undone."""
+    if attack.blow is Blow.RESTART:
+        for victim in attack.victims:
+            await _restart(victim, brokers)
+        return
     if attack.blow is Blow.STOP:
         for victim in attack.victims:
             brokers.freeze(victim)
@@ -284,6 +301,25 @@ async def _strike(attack: Attack, brokers: RunningOverlay) -> None:
         async with trio.open_nursery() as nursery:
             for victim in attack.victims:
                 nursery.start_soon(brokers.recover, victim)
+
+
+async def _restart(broker: str, brokers: RunningOverlay) -> None:
+    """Stop a process, start it again, and wait until it has its place back, and all know that."""
+    await brokers.stop(broker)
+    await brokers.recover(broker)
+    with trio.move_on_after(PATIENCE_S):  # what it has not got by then is a failure in the end
+        while not await _has_its_place(broker, brokers):  # noqa: ASYNC110 - another process
+            await trio.sleep(POLL_S)
+
+
+async def _has_its_place(broker: str, brokers: RunningOverlay) -> bool:
+    try:
+        reports = [await ask(*split(brokers.address_of(name))) for name in brokers.processes]
+    except OSError:
+        return False
+    played = players(reports)
+    at_home = broker in played and played[broker]["host"] == broker
+    return at_home and not any(report["vulnerable"] for report in reports)
 
 
 async def _unconfirmed(publishers: Sequence[Client]) -> list[str]:
@@ -317,9 +353,8 @@ async def _unfinished(attack: Attack, brokers: RunningOverlay) -> list[str]:
 
 async def _work_of(address: str, lives: int) -> str:
     """Say what a broker, which has had so many lives, is busy with; empty if with nothing."""
-    host, _, port = address.rpartition(":")
     try:
-        report = await ask(host, int(port))
+        report = await ask(*split(address))
     except OSError as error:
         return str(error)
     if report["incarnation"] != lives or report["state"] != "operational":
@@ -352,7 +387,7 @@ def longest_times(records: Iterable[Record]) -> tuple[float, float]:
     """Return how long deliveries took at most, in ms: all of them, and those before the blow."""
     records = list(records)
     blow_at = min(
-        (record["at"] for record in records if record["kind"] in ("crashed", "frozen")),
+        (record["at"] for record in records if record["kind"] in BLOWS),
         default=float("inf"),
     )
     published = {

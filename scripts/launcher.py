@@ -81,6 +81,9 @@ class BrokerProcess:
         self.ready = trio.Event()
         self.is_killed = False
         """Whether it was we who ended it."""
+        self.is_told_to_stop = False
+        """Whether it may end by itself."""
+        self.ended = trio.Event()
         self.is_frozen = False
         self._pid_there = 0
         command = plan.host.command(
@@ -204,8 +207,16 @@ class RunningOverlay:
         self._launcher.has_faults = True
         self.processes[broker].kill()
 
+    async def stop(self, broker: str) -> None:
+        """Ask a process to stop, and wait until it has: what it plays goes on elsewhere."""
+        self._launcher.note("stopped", broker)
+        process = self.processes[broker]
+        process.is_told_to_stop = True
+        process.signal(signal.SIGTERM)
+        await process.ended.wait()
+
     async def recover(self, broker: str) -> None:
-        """Start a broker that crashed in its next life, at its old address; wait until it serves.
+        """Start a broker that has ended in its next life, at its old address; wait until it serves.
 
         For `READY_TIMEOUT_S` at most: a broker may have nobody left to join.
         """
@@ -300,7 +311,9 @@ class _Launcher:
 
     async def _watch(self, process: BrokerProcess) -> None:
         code = await process.watch()
-        if process.is_killed or (self._is_stopping and code == 0):
+        process.ended.set()
+        may_end = self._is_stopping or process.is_told_to_stop
+        if process.is_killed or (may_end and code == 0):
             return
         when = "" if process.ready.is_set() else " before it was ready"
         if self.has_faults:

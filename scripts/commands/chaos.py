@@ -1,4 +1,4 @@
-"""`plait chaos`: real brokers under load, killed or stopped at random, every guarantee checked."""
+"""`plait chaos`: real brokers under load, killed or restarted, every guarantee checked."""
 
 import json
 import shutil
@@ -24,6 +24,7 @@ FAILURES_SHOWN: Final = 5
         "plait chaos --repeat 100 --delta 1",
         "plait chaos --repeat 100 --delta 2 --recover",
         "plait chaos --repeat 20 --stop --out runs/stopped",
+        "plait chaos --repeat 5 --rolling",
         "plait chaos --repeat 1 --seed 17",
     )
 )
@@ -43,6 +44,11 @@ FAILURES_SHOWN: Final = 5
 )
 @click.option("--recover", is_flag=True, help="Start them again while the load goes on.")
 @click.option(
+    "--rolling",
+    is_flag=True,
+    help="Restart all brokers, one after the other: SIGTERM, and start again.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
@@ -61,6 +67,7 @@ def command(
     brokers: int,
     stop: bool,
     recover: bool,
+    rolling: bool,
     seed: int,
     out: Path | None,
     as_json: bool,
@@ -70,13 +77,17 @@ def command(
     Every run launches a random tree of real brokers, with ten subscribers and with ten publishers
     of 50 publications a second. Then brokers that are neighbours are killed (SIGKILL), as many as
     the overlay is made to survive. Nothing may be lost, delivered twice or out of order, every
-    publication has to be confirmed, and no failed broker is an excuse.
+    publication has to be confirmed, and no failed broker is an excuse. With `--rolling` each of
+    them is told to stop instead, and started again when it has; the next one follows when that has
+    its broker back.
 
     A stall is the longest time that any publication took to any subscriber, detection included. The
     exit code is 1 if a guarantee was violated; the history of a run that was clean is removed.
     """
     if stop and recover:
         raise click.UsageError("Who is stopped goes on by itself: either --stop or --recover.")
+    if rolling and (stop or recover):
+        raise click.UsageError("A rolling restart is no failure: it takes no --stop or --recover.")
     if delta >= brokers:
         raise click.UsageError(f"{delta} brokers are to fail, of {brokers}: none is left.")
     # Not before: bad usage is reported faster than the network is imported.
@@ -84,6 +95,8 @@ def command(
     from scripts.chaos import Blow, perform, random_attack
 
     blow = Blow.STOP if stop else Blow.KILL_AND_RECOVER if recover else Blow.KILL
+    if rolling:
+        blow = Blow.RESTART
     directory = new_run_directory(out, "chaos")
     outcomes = []
     for number in range(seed, seed + repeat):
@@ -94,7 +107,8 @@ def command(
         _print_run(attack, outcome, as_json=as_json)
         if outcome.is_clean:
             shutil.rmtree(place)
-    what = f"{repeat} runs of {brokers} brokers, {delta} of them {blow}"
+    who = "all" if rolling else delta
+    what = f"{repeat} runs of {brokers} brokers, {who} of them {blow}"
     _print_summary(what, outcomes, as_json=as_json)
     failed = sum(not outcome.is_clean for outcome in outcomes)
     if failed:

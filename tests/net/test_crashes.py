@@ -19,10 +19,9 @@ STALL_MAX_MS = 3000
 
 
 async def survive(directory: Path, blow: Blow, *victims: str) -> Outcome:
-    """Strike; as many failures are to be survived as there are."""
-    attack = Attack(
-        overlay=TREE, delta=len(victims), victims=victims, blow=blow, seed=1, stopped_s=9.0
-    )
+    """Strike; as many failures are to be survived as there are. A restart is none."""
+    delta = 1 if blow is Blow.RESTART else len(victims)
+    attack = Attack(overlay=TREE, delta=delta, victims=victims, blow=blow, seed=1, stopped_s=9.0)
     outcome = await perform(attack, directory)
     print(f"{attack.describe()}: longest stall {outcome.stall_ms:.0f} ms")
 
@@ -65,3 +64,10 @@ async def test_a_broker_that_was_stopped_comes_back_as_its_own_successor(
     tmp_path: Path, victim: str
 ) -> None:
     await survive(tmp_path, Blow.STOP, victim)
+
+
+async def test_nobody_misses_brokers_that_are_restarted_in_turn(tmp_path: Path) -> None:
+    """The root, a broker between, and one with clients only."""
+    outcome = await survive(tmp_path, Blow.RESTART, "b1", "b3", "b0")
+
+    assert is_short(outcome)

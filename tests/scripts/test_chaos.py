@@ -29,6 +29,14 @@ def test_victims_are_neighbours_and_as_many_as_are_survived(seed: int) -> None:
     assert attack == random_attack(seed, brokers=7, delta=3, blow=Blow.KILL)
 
 
+def test_a_rolling_restart_is_of_all_brokers_in_some_order() -> None:
+    attack = random_attack(3, brokers=7, delta=1, blow=Blow.RESTART)
+
+    assert sorted(attack.victims) == sorted(attack.overlay.brokers)
+    assert attack.victims != attack.overlay.brokers
+    assert attack.describe() == "7 brokers restarted in turn"
+
+
 def write_history(directory: Path, *, is_delivered: bool) -> None:
     write_manifest(
         directory,
@@ -118,6 +126,7 @@ def test_as_json_it_says_the_same(tmp_path: Path) -> None:
     [
         (("--stop", "--recover"), "either --stop or --recover"),
         (("--delta", "7"), "none is left"),
+        (("--rolling", "--stop"), "no --stop or --recover"),
     ],
 )
 def test_what_cannot_be_done_is_bad_usage(arguments: tuple[str, ...], complaint: str) -> None:

@@ -15,8 +15,9 @@ from scripts.async_entry import leaves
 from scripts.errors import EnvironmentFailedError
 from scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happening
 from scripts.launcher import BrokerPlan, launch
-from scripts.monitor import ask
+from scripts.monitor import ask, split
 from scripts.run_directory import state_file
+from scripts.status_reports import players
 from tests.patience import wait_until
 from tests.processes import started
 
@@ -134,6 +135,33 @@ async def test_a_broker_is_frozen_and_goes_on_and_comes_back_at_its_address(
         assert overlay.processes["b3"].incarnation == 2
     assert [kind for kind, _ in notes] == ["frozen", "unfrozen", "crashed", "restarted"]
     assert not is_alive(before)
+
+
+async def test_a_broker_that_is_stopped_is_played_elsewhere_until_it_is_back(
+    tmp_path: Path, witness: Witness
+) -> None:
+    plans = [
+        attrs.evolve(plan, arguments=("--state", str(state_file(tmp_path, plan.name))))
+        for plan in LINE_OF_THREE
+    ]
+    notes: list[tuple[str, str]] = []
+    async with launch(
+        plans, log_directory=tmp_path, tell=witness, note=lambda *note: notes.append(note)
+    ) as overlay:
+
+        async def player() -> str:
+            reports = [await ask(*split(overlay.address_of(name))) for name in ("b1", "b2", "b3")]
+            return str(players(reports)["b2"]["host"])
+
+        await overlay.stop("b2")
+        others = [await ask(*split(overlay.address_of(name))) for name in ("b1", "b3")]
+        assert players(others)["b2"]["host"] == "b1"
+        await overlay.recover("b2")
+        while await player() != "b2":
+            await trio.lowlevel.checkpoint()
+
+    assert notes == [("stopped", "b2"), ("restarted", "b2")]
+    assert witness.lost == []
 
 
 async def test_a_root_that_recovers_finds_the_others_by_its_state_file(
