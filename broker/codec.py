@@ -35,8 +35,7 @@ from msgpack import OutOfData, Packer, Unpacker, unpackb
 
 from broker.errors import LocalProtocolError, RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
-from broker.messages import Message, Publish
-from broker.vocabulary import MESSAGE_TYPES
+from broker.messages import MESSAGE_TYPES, Message, Publish
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
 from routing.topics.protocol import Topic
@@ -495,24 +494,10 @@ def _read_record(
     )
 
 
-def _read_kind(unpacker: Unpacker, where: str, limits: Limits) -> str:
-    """What a node in the tree is."""
-    kind: str = _read_word(unpacker, where, limits)
-    if kind not in _KINDS:
-        raise RemoteProtocolError(f"{where}: {kind!r}, expected one of {', '.join(_KINDS)}")
-    return kind
-
-
-_KINDS: Final = ("broker", "client")
-
 _READERS_OF_NAMES: Final[dict[str, _Reader]] = {
     "filter": partial(_read_text, FILTER_TEXT_CHARACTERS_MAX),
     "reason": partial(_read_text, REASON_CHARS_MAX),
     "address": _read_address,
-    "parent_address": _read_address,
-    "top": _read_address,
-    "instead": _read_address,
-    "but": _read_id,
     "content": _read_attributes,
     "body": _read_body,
     "report": _read_report,
@@ -589,8 +574,6 @@ def _reader_of(name: str, hint: Any) -> _Reader:
         element = get_args(hint)[0]
         read_all = _read_path if name == "path" else _read_records
         return partial(read_all, _reader_of(name, element))
-    if (name, hint) == ("kind", str):
-        return _read_kind
     if name in _READERS_OF_NAMES:
         return _READERS_OF_NAMES[name]
     if hint in _READERS_OF_TYPES:

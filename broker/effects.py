@@ -8,9 +8,7 @@ from typing import Any
 import attrs
 
 from broker.inputs import LinkId
-from broker.messages import GoodbyeCode, Message, RefusalCode
-from broker.vocabulary import Seating
-from faulttol.neighbourhood import TopologyLink
+from broker.messages import GoodbyeCode, Message, RefusalCode, Seating
 from routing.ids import NodeId, OperationId, SubscriptionId
 from routing.topics.position import Position
 from routing.values import Content
@@ -74,15 +72,8 @@ class WriteLog:
 
 
 @attrs.frozen
-class RememberLinks:
-    """Keep these on disk, in place of what was kept before: where to find others after a crash."""
-
-    links: tuple[TopologyLink, ...]
-
-
-@attrs.frozen
 class RememberSeats:
-    """The same of who plays what."""
+    """Keep this on disk, in place of what was kept before: where to find others after a crash."""
 
     seating: Seating
 
@@ -190,7 +181,6 @@ Effect = (
     | SetTimer
     | RecordHistory
     | WriteLog
-    | RememberLinks
     | RememberSeats
     | BecomeReady
     | Stop

@@ -25,9 +25,6 @@ COUNTER_BYTES: Final = 9
 UTF8_BYTES: Final = 4
 """One character on the wire, at most."""
 
-MOVES_MAX: Final = 1 << 31
-"""How often a client may say that it has changed its broker: far more often than anybody can, and
-it can be moved once more by those who do not take its word."""
 
 ERAS_MAX: Final = 1 << 31
 """How often a neighbour may say that the streams of a link have begun anew: far more often than
@@ -81,8 +78,6 @@ class Limits:
     address from which most of them come. Whoever speaks at once is a stranger for a moment only."""
     clients_max: int = 4096
     """Clients of one broker: the other connections are for brokers, monitors and strangers."""
-    candidates_max: int = 64
-    """Addresses at which a broker without a parent looks for one; strangers may name some."""
     subscriptions_per_client_max: int = 100_000
     advertisements_per_client_max: int = 10_000
     unconfirmed_publications_max: int = 20_000
@@ -104,15 +99,6 @@ class Limits:
     """Times of late at which a broker gave up on publications, which a status report explains."""
     cached_routes_max: int = 4096
     """Distinct contents per neighbour whose route is remembered while tables stand still."""
-    lately_stable_max: int = 2048
-    """Publications of which a broker remembers that they became stable, when somebody fails who
-    may not have told everybody; more than become so in the time that a `Progress` takes."""
-    lately_changed_max: int = 1024
-    """Subscriptions of which a broker remembers when they were confirmed, and withdrawn; no more
-    are while anything that they got is not stable."""
-    publishers_remembered_max: int = 2048
-    """Publishers of whose last publication a node knows although nothing of them is under way here;
-    at most twice as many. More cannot come and go while something becomes stable everywhere."""
     dropped_clients_max: int = 4096
     """Clients that were dropped and are recognised when they come back: all of a broker's at once.
     Who was dropped before has to begin anew."""
@@ -154,8 +140,6 @@ class Limits:
     """For a connection to come about; a machine that is switched off does not even refuse."""
     greeting_timeout_s: float = 5.0
     """From a connection to its greeting; a person typing into netcat is not a peer."""
-    timeouts_per_tick: int = 250
-    """Strangers closed in one heartbeat: thousands at once would hold up everybody else."""
     heartbeat_interval_s: float = 0.5
     """Every link carries something at least this often."""
     heartbeat_timeout_s: float = 3.0
@@ -186,16 +170,6 @@ class Limits:
     """A broker that has not been fenced for so long begins anew with that."""
     resume_timeout_s: float = 5.0
     """A client whose connection was lost may come back for so long and miss nothing."""
-    move_timeout_s: float = 2.0
-    """A planned move that has not come about by then is given up, and tried again later: nothing
-    new passes the broker meanwhile."""
-    move_pause_s: float = 1.0
-    """Until it is tried again."""
-    known_at_once: int = 200
-    """Advertisements, and subscriptions, that one message names to a parent, or operations to a
-    taker; names may be long."""
-    move_portion: int = 500
-    """Subscriptions of which a taker is told at once, before that: some 50 ms of its time."""
     attach_portion: int = 200
     """Advertisements, and subscriptions, in one message of an attachment: some 20 ms to read."""
     attach_steps: int = 5_000

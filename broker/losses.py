@@ -4,11 +4,10 @@ Up to δ failures there are none but for clients that stay away, or read nothing
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from broker.messages import Publish
-from broker.neighbours import Arrival
 from broker.outbox import Outbox
 from routing.ids import NodeId
 
@@ -22,13 +21,8 @@ class Losses:
         self._occasions: deque[dict[str, Any]] = deque(maxlen=most)
         self.count = 0
 
-    def give_up(self, arrivals: Iterable[Arrival], subscriber: NodeId | None, reason: str) -> None:
+    def give_up(self, lost: Sequence[Publish], subscriber: NodeId | None, reason: str) -> None:
         """Send these to a subscriber no more, or, without one, to anybody beyond this broker."""
-        lost = [a.publication for a in arrivals if isinstance(a.publication, Publish)]
-        self.give_up_on(lost, subscriber, reason)
-
-    def give_up_on(self, lost: Sequence[Publish], subscriber: NodeId | None, reason: str) -> None:
-        """The same of publications."""
         for publication in lost:
             self._outbox.record(
                 "skipped",

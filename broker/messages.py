@@ -1,33 +1,34 @@
-"""The whole wire vocabulary. One bare word per message; the codec knows nothing else.
+"""All that nodes say to each other. One bare word per message; the codec knows nothing else.
 
-Links are FIFO and join a node to its neighbour in the tree. A link is greeted once (`Hello`,
-`Welcome`) and then carries three kinds of traffic:
+A connection joins two nodes that stand next to each other in the tree, at whichever hosts they are.
+It is greeted (`Hello`, `Welcome`) and then carries *batches*: what one node sends the other in one
+of its steps, closed by `EndOfStep`. A batch is taken whole, in one step, or has not happened. In
+batches travel
 
-*Operations* (`Claim`, `Join`, `Leave`, `Advertise`, `Unadvertise`, `Subscribe`, `Unsubscribe`)
-travel hop by hop, are installed where they pass, and are confirmed back (`Confirm`) from the far
-ends.
+*operations* (`Join`, `Leave`, `Claim`, `Introduce`, `Advertise`, `Unadvertise`, `Subscribe`,
+`Unsubscribe`), hop by hop: they are installed where they pass, and confirmed back (`Confirm`) from
+the far ends;
 
-*Publications* (`Publish`) carry nothing that changes from hop to hop, so a broker passes on the
-very bytes it received. (Where the root settles everything, it writes a place on each, once.)
+*publications* (`Publish`), which carry nothing that changes from hop to hop but flags, so that a
+broker passes on the very bytes it received; and what orderings have to say in the same streams.
 
-*Progress* says with two counters how far a neighbour's side has come with both streams of
-publications on that link, see `faulttol/stability.py`.
+Between batches there is `Progress`, and what hosts tell each other: who plays which broker and who
+has failed (`Seating`), what is asked when somebody is silent, and what is said when a broker is
+taken up elsewhere.
 """
 
 import enum
-from typing import TYPE_CHECKING, Final, Union
+from typing import Final
 
 import attrs
 
 from broker.limits import REASON_CHARS_MAX
-from broker.ticks import translated
-from faulttol.neighbourhood import Life, TopologyLink
+from faulttol.steplog import Place
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from routing.topics.position import Position
+from routing.topics.protocol import Topic
 
-if TYPE_CHECKING:
-    from broker.vocabulary import HostMessage
-
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 
 
 class NodeKind(enum.StrEnum):
@@ -37,7 +38,7 @@ class NodeKind(enum.StrEnum):
     CLIENT = "client"
     MONITOR = "monitor"
     HOST = "host"
-    """A process that stands by, or asks something. Greets in `broker/vocabulary.py` only."""
+    """A process that stands by, or asks something."""
 
 
 class RefusalCode(enum.StrEnum):
@@ -58,8 +59,6 @@ class GoodbyeCode(enum.StrEnum):
     ISOLATED = "isolated"
     REFUSED = "refused"
     TIMEOUT = "timeout"
-    FENCED = "fenced"
-    STRANDED = "stranded"
     DECLINED = "declined"
     ELSEWHERE = "elsewhere"
 
@@ -70,6 +69,72 @@ def _cut(reason: str) -> str:
         return reason
     note = f" ... ({len(reason)} characters)"
     return reason[: REASON_CHARS_MAX - len(note)] + note
+
+
+# Who plays what
+
+
+@attrs.frozen
+class Life:
+    """One incarnation of a host."""
+
+    host: NodeId
+    incarnation: int
+
+
+@attrs.frozen(kw_only=True)
+class Seat:
+    """Who plays a broker. Of two that are known, the one of the later term counts."""
+
+    broker: NodeId
+    parent: str
+    """The broker above it; empty for the root."""
+    term: int
+    host: NodeId
+    incarnation: int
+    """Of the host."""
+    is_vacant: bool = False
+    """Whether the host has given it up: that counts more than the same seat not given up."""
+    taker: str = ""
+    """The host that is to take up a seat that was given up; empty if any may."""
+    left: int = 0
+    """Of a broker that has left the tree: how many had by then, it among them, as far as its host
+    knew; else 0. That counts more than the same seat of one that has not left."""
+
+    @property
+    def life(self) -> Life:
+        """The host, as it was when it took the broker up."""
+        return Life(self.host, self.incarnation)
+
+
+@attrs.frozen(kw_only=True)
+class HostPlace:
+    """Where a host listens. Of two that are known, the one of the later incarnation counts."""
+
+    host: NodeId
+    incarnation: int
+    address: str
+    site: str = ""
+    """The broker that it stands by for; empty if for none."""
+    rank: int = 0
+    """Among those that stand by for that broker: 1 is the first to take over."""
+    is_leaving: bool = False
+    """Whether it has been told to stop: nobody is to leave anything to it."""
+
+
+@attrs.frozen(kw_only=True)
+class Seating:
+    """What the sender knows of who plays what, where, and who has failed; all of it only grows."""
+
+    seats: tuple[Seat, ...] = ()
+    hosts: tuple[HostPlace, ...] = ()
+    failed: tuple[Life, ...] = ()
+    """With each life, all earlier ones of that host have failed."""
+    proven: tuple[Life, ...] = ()
+    """Those of them that are proven not to run: the others may have been silent only."""
+
+
+# Greetings
 
 
 @attrs.frozen(kw_only=True)
@@ -88,56 +153,56 @@ NO_PAST: Final = Past()
 
 @attrs.frozen(kw_only=True)
 class Hello:
-    """Whoever dials says who it is, and what it still remembers of the peer."""
+    """Whoever dials says who it is, whom it wants, and what it has of that."""
 
     version: int
     node: NodeId
     kind: NodeKind
     incarnation: int
+    """Of a client, or of the host."""
+    host: NodeId
+    """The process that speaks; a client is its own."""
     address: str = ""
-    """Where it listens, `host:port`; empty for a node that does not."""
-    peer: str = ""
-    """The node with which it holds unfinished state; empty without any."""
-    peer_incarnation: int = 0
-    """The incarnation of that; 0 without any."""
-    received: int = 0
-    """Publications received from that incarnation: what comes after is to be sent again."""
-    failed: tuple[Life, ...] = ()
-    """Who it knows to have failed; it asks to be adopted in place of its parent among them."""
-    is_top: bool = False
-    """Whether it is the top of a branch that has been cut off, and comes with all of that."""
-    expected: int = 0
-    """The incarnation that it looks for, which has failed if a later one answers; 0 for any."""
-    is_moving: bool = False
-    """Whether it was to be moved here by a parent that has failed: if this broker has not taken it
-    over by now, it goes elsewhere."""
+    """Where that listens."""
+    to: str = ""
+    """The broker that is wanted; empty for whichever is there."""
+    term: int = 0
+    """In which the sender is played; 0 for a client, and for a broker that is to join."""
+    known_term: int = 0
+    """The term of the broker that is wanted, as it is known; 0 without any common past."""
+    taken: int = 0
+    """The last of its steps that was taken."""
     absent_ms: int = 0
-    """How long a client has been without its broker; 0 if it had none."""
+    """For how long a client has been without its broker; 0 if it had none."""
     past: Past = NO_PAST
-    """What a client has behind it."""
+    era: int = 0
+    """Between brokers: how often their streams have begun anew, as the sender knows."""
 
 
 @attrs.frozen(kw_only=True)
 class Welcome:
-    """The answer to `Hello`: the overlay's settings, and whether earlier state stands."""
+    """The broker that was wanted is played here."""
 
     node: NodeId
+    term: int
+    host: NodeId
     incarnation: int
+    """Of the host."""
     ordering: str
     policy: str
     delta: int
     detection: str
-    """How a broker finds out whether a publication has to wait, see `routing/conflicts.py`."""
     heartbeat_interval_ms: int
     heartbeat_timeout_ms: int
     resumed: bool
-    received: int
-    adopts: bool = False
-    """Whether it waits for the `Attach` of a node whose parent has failed."""
-    top: str = ""
-    """Where the top of the sender's branch listens: the root, unless the branch is cut off."""
+    """Whether what both have of each other stands; else the sender knows nothing of the other."""
+    taken: int = 0
+    """The last step of the receiver that was taken: what came after is to be sent again. Also of
+    a client's session that is lost; then 0 if nobody knows."""
     secret: str = ""
     """To a client whose session begins: nobody goes on with it who does not know this."""
+    era: int = 0
+    """Between brokers: if it is later than the receiver's, that is to begin anew, too."""
 
 
 @attrs.frozen(kw_only=True)
@@ -146,11 +211,6 @@ class Goodbye:
 
     code: GoodbyeCode
     reason: str = attrs.field(converter=_cut)
-    incarnation: int = 0
-    """Of the sender, if it is a broker that has begun: any earlier one that answered there has
-    failed."""
-    instead: str = ""
-    """Whom to ask instead: a branch is let in by the top of another one, and nowhere else."""
 
 
 @attrs.frozen
@@ -158,23 +218,55 @@ class Heartbeat:
     """Nothing to say, but still here."""
 
 
+# Batches, and what lies between them
+
+
+@attrs.frozen(kw_only=True)
+class EndOfStep:
+    """What was sent since the last one is a batch: all that the sender sent in this step.
+
+    How logs lie in their bytes is `broker/log_codec.py`.
+    """
+
+    step: int
+    logs: bytes = b""
+    """In which order the sender, and others near it, took what they did."""
+
+
+@attrs.frozen(kw_only=True)
+class Progress:
+    """How far the sender's side has come with the two streams of publications on this link.
+
+    From below it counts what is confirmed, from above what is stable. It belongs to no step.
+    """
+
+    received: int
+    sent: int
+    forgotten: int
+    """The last step of the receiver of which the sender will never need anything again."""
+    logs: bytes = b""
+    """What is stable depends on steps of which the receiver may not have heard yet."""
+
+
+# Operations
+
+
 @attrs.frozen(kw_only=True)
 class Join:
-    """A node joined `parent`; told to every node within distance δ of the join point."""
+    """Whoever has been welcomed asks to be let in, under the name that it has greeted with.
+
+    Confirmed when nobody in the overlay has objected (`Claim`); else there is a `Refuse`.
+    """
 
     operation: OperationId
-    link: TopologyLink
-    distance: int
-    """Hops from the join point to the receiver."""
 
 
 @attrs.frozen(kw_only=True)
 class Leave:
-    """A leaf node leaves; told to whoever was told that it joined."""
+    """A node that nobody stands below leaves."""
 
     operation: OperationId
     node: NodeId
-    distance: int
 
 
 @attrs.frozen(kw_only=True)
@@ -195,257 +287,13 @@ class Claim:
 
 
 @attrs.frozen(kw_only=True)
-class Neighbourhood:
-    """What lies within distance δ of the sender: for a node that joins, or when it has changed."""
+class Introduce:
+    """New streams begin, as more than δ had failed: say what lies beyond the receiver.
 
-    links: tuple[TopologyLink, ...]
-    closed: tuple[Life, ...] = ()
-    """Who has failed, and without whom the tree has been re-formed."""
-
-
-@attrs.frozen(kw_only=True)
-class Summon:
-    """A hub tells a broker that stands next to a failed one, and sees whether it lives.
-
-    No greeting comes before it, so nobody believes what it says: whoever is told asks the hub
-    itself, at the place that it knows, by a `Summon` of nobody who has failed. The answer to either
-    is `Present`; before that may come another `Summon`, with what is known there. Or who was taken
-    for the hub tells an orphan, as it has come to know, that somebody else is; that is the last it
-    says.
+    Confirmed when all that has been told, by those too who begin anew beyond it.
     """
-
-    hub: NodeId
-    failed: tuple[Life, ...]
-    address: str
-    """Of the hub, for a broker that had only begun to join, and may join there instead."""
-    links: tuple[TopologyLink, ...] = ()
-    """Who stands around the failed, as far as the sender knows; or, before `Present`, where it is
-    itself, which was summoned and has a place already."""
-
-
-@attrs.frozen(kw_only=True)
-class Present:
-    """The answer to `Summon`: who it is that lives here.
-
-    That a connection comes about proves nothing: the operating system also accepts for a process
-    that is stopped, and another one may listen where the one that is meant did.
-    """
-
-    node: NodeId
-    incarnation: int
-
-
-@attrs.frozen
-class PublicationId:
-    """Which publication."""
-
-    publisher: NodeId
-    incarnation: int
-    seq: int
-
-
-NO_OPERATION: Final = OperationId("")
-"""Of advertisements and subscriptions that are installed everywhere."""
-
-
-@attrs.frozen
-class Had:
-    """Somebody got a publication by a subscription that is withdrawn by now."""
-
-    client: NodeId
-    place: int
-    """Of the publication, among those that an `Attach` announces."""
-
-
-@attrs.frozen
-class Asked:
-    """When a subscription was confirmed, so that its client has it, by the clock of who tells.
-
-    Both are 0 if that has not been, and 1 if it was long ago. They differ where it was confirmed
-    somewhere else, as nobody knows how long it took to hear of that.
-    """
-
-    earliest: int
-    latest: int
-
-    @classmethod
-    def at(cls, tick: int) -> "Asked":
-        """It was confirmed by the one who tells, who knows when."""
-        return cls(tick, tick)
-
-    def translated(self, *, told_at: int, since: int, by: int) -> "Asked | None":
-        """The same by a clock that showed something from `since` to `by` at `told_at`.
-
-        None if it had not been confirmed.
-        """
-        if not self.latest:
-            return None
-        return Asked(
-            translated(self.earliest, told_at=told_at, here=since),
-            translated(self.latest, told_at=told_at, here=by),
-        )
-
-
-NOT_YET: Final = Asked.at(0)
-
-
-@attrs.frozen
-class Learnt:
-    """A broker learnt of a subscription."""
-
-    subscription: SubscriptionId
-    tick: int
-    """When, by the clock by which it tells when it has settled what."""
-
-
-@attrs.frozen(kw_only=True)
-class Attach:
-    """A node whose parent has failed offers itself to the hub, with all that passed between them.
-
-    After it come, in this order and as the ordinary messages, `advertisements` and `subscriptions`
-    that lie on its side (with an empty operation: installed everywhere; else the operation under
-    which they are being installed), and the publications that are not stable: those `received`
-    from the failed parent, in that order, then those `sent` to it.
-    """
-
-    now: int
-    """What its clock shows: when it settled what, and what was confirmed there, is told by that."""
-    advertisements: int
-    subscriptions: tuple[Asked, ...]
-    """When they were confirmed there."""
-    received: int
-    sent: tuple[int, ...]
-    """When they came there, or were published."""
-    links: tuple[TopologyLink, ...]
-    """What lies within distance δ of it."""
-    seen: tuple[PublicationId, ...]
-    """The last publication that it has seen of each publisher; where everything goes by the root,
-    on its way down."""
-    stable: tuple[PublicationId, ...]
-    """Those of which it has heard lately that they are stable."""
-    place: int = 0
-    """Under `sequencer`: of the last publication that came down to it."""
-    settled: tuple[int, ...] = ()
-    """When a broker has settled those publications, so that whoever had asked for them by then has
-    got them; 0 for those that it has not settled. Of a client: 1 for those that it wanted in order
-    when they came."""
-    had: tuple[Had, ...] = ()
-    failed: tuple[Life, ...] = ()
-    """Whose child it was, if anybody's."""
-    confirmed: tuple[int, ...] = ()
-    """When that had confirmed those advertisements and then those subscriptions, by its own clock,
-    by which others among its neighbours tell it, too; 0 if that was long ago."""
-    learnt: tuple[Learnt, ...] = ()
-    """Of subscriptions beyond the failed parent that ask for what was sent to it."""
-
-
-@attrs.frozen(kw_only=True)
-class Pause:
-    """A parent asks the broker that is to take over some of its children to let nothing new in."""
-
-    move: int
-    """The giver counts its moves."""
-
-
-@attrs.frozen(kw_only=True)
-class Prepare:
-    """A parent tells a child where it is going to be moved: there it asks if the parent fails."""
-
-    move: int
-    link: TopologyLink
-    """By which it will hang in the tree."""
-
-
-@attrs.frozen(kw_only=True)
-class Prepared:
-    """The answer to `Pause` and `Prepare`."""
-
-    move: int
-    accepts: bool
-
-
-@attrs.frozen(kw_only=True)
-class Adopt:
-    """A parent hands a child over, between which and itself nothing is under way any more.
-
-    After it come, as the ordinary messages, the advertisements and the subscriptions that lie
-    behind the child, then the advertisements that it has been told of and has not confirmed, and
-    the subscriptions that it has been told of.
-    """
-
-    move: int
-    now: int
-    """What the parent's clock shows."""
-    link: TopologyLink
-    received: int
-    """Publications that the parent has received from the child, all of them stable."""
-    sent: int
-    """And sent to it."""
-    links: tuple[TopologyLink, ...]
-    """What lies behind it: who stands next to it, if it fails."""
-    stable: tuple[PublicationId, ...]
-    """Publications of which those behind it may not have heard yet that they are stable; the first
-    child of a move tells it for all."""
-    asked: tuple[OperationId, ...]
-    """What the child has not confirmed, and the parent is going to ask the one that takes it."""
-    advertisements: int
-    subscriptions: tuple[Asked, ...]
-    """When they were confirmed there."""
-    told: int
-    known: tuple[Asked, ...]
-    """When the subscriptions were confirmed that it has been told of."""
-
-
-@attrs.frozen(kw_only=True)
-class Adopted:
-    """The answer to `Adopt`: whether the child is the sender's now."""
-
-    move: int
-    node: NodeId
-    accepts: bool
-
-
-@attrs.frozen(kw_only=True)
-class Moved:
-    """A parent tells a child that it has another parent now."""
-
-    link: TopologyLink
-
-
-@attrs.frozen(kw_only=True)
-class Known:
-    """A broker tells its parent a part of what it knows from above: others may have told it.
-
-    What of that is no more the parent withdraws: the end of it may have been lost with who has
-    failed.
-    """
-
-    advertisements: tuple[AdvertisementId, ...]
-    subscriptions: tuple[SubscriptionId, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Top:
-    """A parent tells a child that their branch has another top now."""
-
-    address: str
-
-
-@attrs.frozen(kw_only=True)
-class Resume:
-    """The move is over, whatever came of it: new publications may be let in."""
-
-    move: int
-
-
-@attrs.frozen(kw_only=True)
-class Withdraw:
-    """A client is gone for good, and with it whatever it advertised and subscribed to."""
 
     operation: OperationId
-    client: NodeId
-    but: tuple[str, ...] = ()
-    """It is back elsewhere, where these advertisements and subscriptions lie, and they stay."""
 
 
 @attrs.frozen(kw_only=True)
@@ -493,8 +341,6 @@ class Confirm:
     """An operation is installed wherever it had to be, seen from the sender."""
 
     operation: OperationId
-    tick: int = 0
-    """When, by the clock of the broker that says so."""
 
 
 @attrs.frozen(kw_only=True)
@@ -504,6 +350,9 @@ class Refuse:
     operation: OperationId
     code: RefusalCode
     reason: str = attrs.field(converter=_cut)
+
+
+# Publications
 
 
 class Flag:
@@ -519,21 +368,10 @@ class Flag:
     """Its publisher waits for the confirmation: do not let that wait for company."""
     AWAITED: Final = 4
     """Set from hop to hop: the child that sends it up waits until the parent has settled it."""
-    NOTICE: Final = 8
-    """Only behind `Attach`: stands for the `Settled` of this publication."""
-    ACKNOWLEDGED: Final = 16
-    """Only behind `Attach`: the sender waited for it to be settled, and it was."""
-    UNORDERED_ONLY: Final = 32
-    """Set from hop to hop: not for subscriptions that ask for order, which came too late for it."""
     REQUESTED: Final = 64
     """Set from hop to hop under `published`: the receiver is to acknowledge it to the sender."""
     DEFERRED: Final = 128
     """The same: clients behind the receiver wait until the sender has acknowledged it."""
-
-
-_PLACE_SHIFT: Final = 8
-"""Beyond the flags, the same number holds a publication's place: no ordering but one has places,
-and to the others they are no bytes."""
 
 
 @attrs.define
@@ -558,18 +396,6 @@ class Publish:
     def with_flags(self, flags: int) -> "Publish":
         """Return the same publication with other flags, to be encoded anew."""
         return Publish(self.publisher, self.incarnation, self.seq, flags, self.content, self.body)
-
-    @property
-    def place(self) -> int:
-        """Under `sequencer`: its place in the order of the root, which gives it; 0 before that.
-
-        Publications of one publisher may have the same, and then follow each other by number.
-        """
-        return self.flags >> _PLACE_SHIFT
-
-    def with_place(self, place: int) -> "Publish":
-        """Return the same publication with another place, to be encoded anew."""
-        return self.with_flags(self.flags & (1 << _PLACE_SHIFT) - 1 | place << _PLACE_SHIFT)
 
 
 MESSAGE_BYTES: Final = 64
@@ -614,15 +440,6 @@ class Defer:
     subscriptions: tuple[SubscriptionId, ...]
 
 
-@attrs.frozen
-class Place:
-    """Where a publication stands in what one subscriber gets."""
-
-    subscriber: NodeId
-    number: int
-    """1, 2, 3 ... per subscriber, without a gap."""
-
-
 @attrs.frozen(kw_only=True)
 class PlacesRequest:
     """Under `sequencer-filtered`: the root is asked for places for a publication."""
@@ -634,34 +451,278 @@ class PlacesRequest:
     """Whoever is to get it."""
 
 
+@attrs.frozen
+class Turn:
+    """Behind what a publication comes for one subscriber."""
+
+    subscriber: NodeId
+    """And which life of it."""
+    way: tuple[NodeId, ...]
+    """The brokers beyond the receiver on the way to it, the last one first."""
+    after_step: int
+    """Of the root, in which it placed what goes before: that publication."""
+    after_publisher: NodeId
+    after_incarnation: int
+    after_seq: int
+
+    @property
+    def after(self) -> Place:
+        """The place of what goes before."""
+        return (
+            self.after_step,
+            self.after_publisher,
+            self.after_incarnation,
+            self.after_seq,
+        )
+
+
 @attrs.frozen(kw_only=True)
-class PlacesReply:
-    """The answer of the root, to the broker where the publication was published."""
+class Turns:
+    """Under `sequencer-filtered`: whose turn it is with a publication.
+
+    The root answers so whoever asks; and the publication has them before it that are beyond.
+    """
 
     publisher: NodeId
     incarnation: int
     seq: int
-    places: tuple[Place, ...]
-
-
-@attrs.frozen(kw_only=True)
-class Placed:
-    """Under `sequencer-filtered`: the publication that comes next has these places beyond here."""
-
-    places: tuple[Place, ...]
+    step: int
+    """Of the root, in which it gave them."""
+    turns: tuple[Turn, ...]
+    is_answer: bool = False
 
 
 @attrs.frozen
-class Progress:
-    """How far the sender's side has come with the two streams of publications on this link.
+class Behind:
+    """So far a topic is, when a publication on another one comes."""
 
-    From below it counts what is confirmed, from above what is stable.
+    topic: Topic
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class Stamped:
+    """Under `tno`: where the publication belongs that comes next, or that is settled next."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    number: int
+    """On its topic; 0 if its manager was on its way elsewhere."""
+    behind: tuple[Behind, ...]
+    """On other topics."""
+
+    @property
+    def position(self) -> Position:
+        """The same, without what it belongs to."""
+        return Position(number=self.number, behind=_numbers(self.behind))
+
+
+@attrs.frozen(kw_only=True)
+class StampRequest:
+    """Under `tno-tagged`: the root is asked where a publication belongs."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    topic: Topic
+    """Empty for one that goes without order."""
+
+
+@attrs.frozen(kw_only=True)
+class StampReply:
+    """The answer, to the broker where the publication was published."""
+
+    publisher: NodeId
+    incarnation: int
+    seq: int
+    number: int
+    behind: tuple[Behind, ...]
+
+    @property
+    def position(self) -> Position:
+        """The same, without what it belongs to."""
+        return Position(number=self.number, behind=_numbers(self.behind))
+
+
+@attrs.frozen(kw_only=True)
+class Begun:
+    """Under `tno-tagged`: a subscription has begun when its topics were so far."""
+
+    subscription: SubscriptionId
+    behind: tuple[Behind, ...]
+
+    @property
+    def numbers(self) -> dict[Topic, int]:
+        """The same, by topic."""
+        return _numbers(self.behind)
+
+
+def behind_of(position: Position) -> tuple[Behind, ...]:
+    """What a publication comes behind, as it is sent."""
+    return tuple(Behind(topic, number) for topic, number in position.behind.items())
+
+
+def _numbers(behind: tuple[Behind, ...]) -> dict[Topic, int]:
+    return {each.topic: each.number for each in behind}
+
+
+@attrs.frozen(kw_only=True)
+class Recall:
+    """Under `tno`: the manager of a topic, which is below, is to come up to the sender."""
+
+    topic: Topic
+
+
+@attrs.frozen(kw_only=True)
+class Entrust:
+    """Under `tno`: the manager of a topic moves to the receiver."""
+
+    topic: Topic
+    number: int
+    """Of the last publication on it."""
+    is_left: bool
+    """Whether somebody has left it who may have got something on it."""
+
+
+# When hosts fail, and when they hand over
+
+
+@attrs.frozen(kw_only=True)
+class Probe:
+    """A host asks another one of which of these it has heard of late."""
+
+    lives: tuple[Life, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ProbeReply:
+    """The answer: it lives itself, and has heard of these."""
+
+    life: Life
+    heard: tuple[Life, ...]
+
+
+@attrs.frozen(kw_only=True)
+class AttachRequest:
+    """The sender is taking up this broker: the receiver is to say what it has of it.
+
+    It is a neighbour of that broker; or the host that has given it up, which attaches the broker to
+    itself, with nothing but what it knows of step logs.
     """
 
-    received: int
-    """Of the publications the sender of this message received over the link."""
-    sent: int
-    """Of the publications the sender of this message sent over the link."""
+    broker: NodeId
+
+
+@attrs.frozen(kw_only=True)
+class Attach:
+    """What the sender has of its link to a broker that has failed, as of when it heard it last.
+
+    After it comes what it has to say of tables and logs, in one `AttachTables` or several. Then, as
+    ordinary messages, what was in the streams: the publications sent to that broker and not stable,
+    those received from it and not stable, and the controls; all in the order of their streams.
+    """
+
+    node: NodeId
+    kind: NodeKind
+    incarnation: int
+    to: NodeId
+    term: int
+    """Of the broker that has failed, as the sender had it."""
+    taken: int
+    sent_stable: int
+    sent_confirmed: int
+    sent_steps: tuple[int, ...]
+    """In which step of the sender each was sent that follows."""
+    received_stable: int
+    received_confirmed: int
+    received_steps: tuple[int, ...]
+    """The same of what was received, in steps of the broker that has failed."""
+
+
+@attrs.frozen(kw_only=True)
+class SentControl:
+    """Where a message that is no publication stood in a stream; the message itself follows."""
+
+    step: int
+    position: int
+    publisher: str
+    """Of the publication of which it says that it is settled; empty if none."""
+    incarnation: int
+    seq: int
+
+
+@attrs.frozen(kw_only=True)
+class ToldEntry:
+    """An advertisement or a subscription that the sender had told the broker that has failed."""
+
+    id: str
+    client: NodeId
+    filter: str
+    ordered: bool
+    path: tuple[NodeId, ...]
+    told_in: int
+    """The sender's step; 0 if that is long ago."""
+    withdrawn_in: int
+    """And that of the withdrawal; 0 if it stands."""
+
+
+@attrs.frozen(kw_only=True)
+class AttachTables:
+    """A part of what belongs to an `Attach`: what was told, and what is known of the logs.
+
+    In parts, as the tables may be large, and nobody else is to wait while they are read.
+    """
+
+    controls: tuple[SentControl, ...] = ()
+    advertisements: tuple[ToldEntry, ...] = ()
+    subscriptions: tuple[ToldEntry, ...] = ()
+    known_advertisements: tuple[AdvertisementId, ...] = ()
+    """What that broker has told the sender."""
+    known_subscriptions: tuple[SubscriptionId, ...] = ()
+    logs: bytes = b""
+    era: int = 0
+    """How often the streams between the two have begun anew."""
+    is_last: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Announce:
+    """A host has taken something up: who is told keeps these logs, tells others, and confirms."""
+
+    number: int
+    reach: int
+    """How many hosts further it is to be told."""
+    logs: bytes
+
+
+@attrs.frozen(kw_only=True)
+class Announced:
+    """Everybody has heard that the receiver's announcement was to reach by the sender."""
+
+    number: int
+
+
+@attrs.frozen(kw_only=True)
+class Relocate:
+    """The receiver is to give a broker up, to this host: for its old place, or for an empty one."""
+
+    broker: NodeId
+    host: NodeId
+
+
+@attrs.frozen(kw_only=True)
+class Relocated:
+    """The answer: it has begun, or why not; if that may change, a second one follows."""
+
+    broker: NodeId
+    reason: str = ""
+    """Empty if it has begun."""
+    is_remembered: bool = False
+    """Whether it begins without being asked again as soon as there is no reason against it."""
+
+
+# Questions
 
 
 @attrs.frozen
@@ -676,57 +737,60 @@ class StatusReply:
     report: bytes
 
 
-Notice = Settled | Acknowledge | PlacesRequest | PlacesReply
-"""What brokers tell each other in the stream of publications, where its place has a meaning."""
+# All of it
 
-Operation = Join | Leave | Claim | Advertise | Unadvertise | Subscribe | Unsubscribe | Withdraw
 
-_Message = (
-    Hello
-    | Welcome
-    | Goodbye
+Operation = Join | Leave | Claim | Introduce | Advertise | Unadvertise | Subscribe | Unsubscribe
+"""What is passed on from broker to broker, and confirmed back."""
+
+Message = (
+    Publish
     | Heartbeat
-    | Operation
-    | Neighbourhood
+    | Goodbye
+    | Leave
+    | Advertise
+    | Unadvertise
+    | Subscribe
+    | Unsubscribe
     | Confirm
     | Refuse
-    | Publish
+    | StatusRequest
+    | StatusReply
     | Settled
     | Acknowledge
     | Defer
     | PlacesRequest
-    | PlacesReply
-    | Placed
+    | Claim
+    | Hello
+    | Welcome
+    | EndOfStep
     | Progress
-    | StatusRequest
-    | StatusReply
-    | Summon
-    | Present
+    | Seating
+    | AttachRequest
     | Attach
-    | Pause
-    | Prepare
-    | Prepared
-    | Adopt
-    | Adopted
-    | Moved
-    | Resume
-    | Top
-    | Known
+    | AttachTables
+    | Probe
+    | ProbeReply
+    | Announce
+    | Announced
+    | Join
+    | Relocate
+    | Relocated
+    | Turns
+    | Introduce
+    | Stamped
+    | Recall
+    | Entrust
+    | StampRequest
+    | StampReply
+    | Begun
 )
-# By its name, as the other vocabulary is made of parts of this one.
-Message = Union[_Message, "HostMessage"]
 
-# The number is the first element on the wire; numbers are never used again for something else.
 MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     1: Publish,
-    2: Progress,
     3: Heartbeat,
-    4: Hello,
-    5: Welcome,
     6: Goodbye,
-    7: Join,
     8: Leave,
-    9: Neighbourhood,
     10: Advertise,
     11: Unadvertise,
     12: Subscribe,
@@ -736,23 +800,32 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     16: StatusRequest,
     17: StatusReply,
     18: Settled,
-    19: Summon,
-    20: Attach,
-    21: Withdraw,
-    22: Present,
-    23: Pause,
-    24: Prepare,
-    25: Prepared,
-    26: Adopt,
-    27: Adopted,
-    28: Moved,
-    29: Resume,
     30: Acknowledge,
     31: Defer,
     32: PlacesRequest,
-    33: PlacesReply,
-    34: Placed,
-    35: Top,
-    36: Known,
     37: Claim,
+    40: Hello,
+    41: Welcome,
+    42: EndOfStep,
+    43: Progress,
+    44: Seating,
+    45: AttachRequest,
+    46: Attach,
+    47: AttachTables,
+    48: Probe,
+    49: ProbeReply,
+    50: Announce,
+    51: Announced,
+    52: Join,
+    53: Relocate,
+    54: Relocated,
+    55: Turns,
+    56: Introduce,
+    57: Stamped,
+    58: Recall,
+    59: Entrust,
+    60: StampRequest,
+    61: StampReply,
+    62: Begun,
 }
+"""By their numbers on the wire, which come first. None is ever used again for something else."""

@@ -9,7 +9,7 @@ An operation stays with a neighbour until that neighbour confirms it, so that af
 connection it can be sent again; installing one twice changes nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 import attrs
@@ -106,10 +106,6 @@ class Operations(Generic[Request]):
         self._end(pending)
         return pending
 
-    def requests(self) -> Iterator[Request]:
-        """What is under way, as it was passed on, each once."""
-        return (next(iter(pending.missing.values())) for pending in self._pending.values())
-
     def call_off(self, operation: OperationId) -> Pending[Request] | None:
         """It has been refused: who has not confirmed it yet need not any more."""
         pending = self._pending.get(operation)
@@ -121,11 +117,6 @@ class Operations(Generic[Request]):
         """Those under way, in the order in which they came."""
         return self._pending.values()
 
-    def asked_of(self, operation: OperationId, neighbour: NodeId) -> Request | None:
-        """What was sent to a neighbour and not confirmed by it, of one operation."""
-        pending = self._pending.get(operation)
-        return None if pending is None else pending.missing.get(neighbour)
-
     def unconfirmed_by(self, neighbour: NodeId) -> list[Request]:
         """What was sent to a neighbour and not confirmed by it, in the order of sending."""
         return [
@@ -133,60 +124,6 @@ class Operations(Generic[Request]):
             for pending in self._pending.values()
             if neighbour in pending.missing
         ]
-
-    def requests_of(self, neighbour: NodeId) -> list[Request]:
-        """What a neighbour has asked, and has not been confirmed to it, as it was passed on."""
-        pending = [p for p in self._pending.values() if p.source == neighbour]
-        return [next(iter(p.missing.values())) for p in pending]
-
-    def ask_too(self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]) -> None:
-        """Wait for others, too, wherever this neighbour is waited for."""
-        for pending in self._pending.values():
-            request = pending.missing.get(neighbour)
-            if request is not None:
-                others = dict.fromkeys(targets(request), request)
-                pending.missing |= others
-                self._involve(pending, others)
-
-    def wait_for(self, neighbour: NodeId, operations: Iterable[OperationId]) -> None:
-        """Wait for one more, wherever any of these is under way; it is asked as the others are."""
-        for operation in operations:
-            pending = self._pending.get(operation)
-            if pending is not None:
-                pending.missing.setdefault(neighbour, next(iter(pending.missing.values())))
-                self._involve(pending, [neighbour])
-
-    def redirect(
-        self, neighbour: NodeId, targets: Callable[[Request], Iterable[NodeId]]
-    ) -> tuple[list[tuple[NodeId, Request]], list[Pending[Request]]]:
-        """A neighbour is gone and others are in its place.
-
-        Returns what is to be sent to whom instead, and the operations that waited for nobody else.
-        """
-        to_send = []
-        for pending in self._pending.values():
-            request = pending.missing.get(neighbour)
-            if request is not None:
-                for target in targets(request):
-                    if target == pending.source:
-                        continue  # it sees to that by itself
-                    pending.missing[target] = request
-                    self._involve(pending, [target])
-                    to_send.append((target, request))
-        return to_send, self.forget(neighbour)
-
-    def excuse(self, neighbour: NodeId, sources: Collection[NodeId]) -> list[Pending[Request]]:
-        """A neighbour is going to ask for what came from these, and need not confirm it any more.
-
-        Returns what was waiting for it alone.
-        """
-        concerned = [
-            operation
-            for operation, pending in self._pending.items()
-            if pending.source in sources and neighbour in pending.missing
-        ]
-        confirmed = [self.confirm(operation, neighbour) for operation in concerned]
-        return [pending for pending in confirmed if pending is not None]
 
     def disown(self, neighbour: NodeId) -> None:
         """A neighbour does not wait any more for what it has asked."""

@@ -14,13 +14,11 @@ that costs nothing in the long run and keeps the message at two integers.
     leaf ──confirmed──▶ broker ──confirmed──▶ summit
     leaf ◀──stable───── broker ◀──stable───── summit
 
-The same counters bring a broken connection back without loss or duplicates: each end says how many
-it has received, and the other sends the rest again.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -69,11 +67,6 @@ class _Stream(Generic[Entry]):
     def keep(self) -> list[Entry]:
         """What is not stable yet, in the order of the stream."""
         return self.confirmed + self.unconfirmed
-
-    def replace(self, substitutes: Mapping[Entry, Entry]) -> None:
-        """Let other entries stand for some of those that are kept."""
-        for entries in (self.confirmed, self.unconfirmed):
-            entries[:] = [substitutes.get(entry, entry) for entry in entries]
 
 
 class StreamBelow(_Stream[Entry]):
@@ -184,10 +177,6 @@ class LeafStream(Generic[Item]):
         self.stable_count = count
         return items
 
-    def keep(self) -> list[Item]:
-        """What is not stable yet, in the order of the stream."""
-        return self.kept
-
 
 def _taken_up_to(count: int, taken: int, waiting: list[Item]) -> list[Item]:
     """Take from the front of a list what a counter that has come to `count` stands for."""
@@ -199,26 +188,3 @@ def _taken_up_to(count: int, taken: int, waiting: list[Item]) -> list[Item]:
     items = waiting[:advance]
     del waiting[:advance]
     return items
-
-
-class Stream(Protocol[Item]):
-    """What every stream can say."""
-
-    @property
-    def count(self) -> int:
-        """How many have been exchanged."""
-
-    def keep(self) -> list[Item]:
-        """What is not stable yet, in the order of the stream."""
-
-
-def unreceived(stream: Stream[Item], received: int) -> list[Item]:
-    """What the other end has not received of the stream it says it got `received` of."""
-    kept = stream.keep()
-    lost = stream.count - received
-    if not 0 <= lost <= len(kept):
-        raise CountError(
-            f"{received} publications received, between {stream.count - len(kept)} and "
-            f"{stream.count} expected"
-        )
-    return kept[len(kept) - lost :]

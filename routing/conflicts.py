@@ -23,7 +23,7 @@ of filters cannot decide, publications are taken to be possible.
 `tests/machine/test_every_run.py` tries every interleaving of small overlays, with either.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from routing.bits import numbers_in
@@ -109,12 +109,6 @@ class Conflicts:
         self._of_client[entry.client] = self._of_client.get(entry.client, 0) | 1 << slot
         self._find_witness(slot)
 
-    def move_subscription(self, entry: Subscription) -> None:
-        """The same subscription lies elsewhere, which the index knows."""
-        slot = self._slots.get(entry.id)
-        if slot is not None:
-            self._subscriptions[slot] = entry
-
     def remove_subscription(self, entry: Subscription) -> None:
         """Forget a subscription, and with its last one the subscriber."""
         slot = self._slots.pop(entry.id, None)
@@ -193,16 +187,6 @@ class Conflicts:
         return reached_below != 0 or (
             unseen_at is not None and self._index.bits_of_hop(unseen_at) & self._reached != 0
         )
-
-    def may_share(
-        self, below: Subscription, above: Iterable[NodeId], announced: Collection[Advertisement]
-    ) -> bool:
-        """Whether something of what is announced could be for both, one of these clients above."""
-        if not self.is_exact:
-            return any(entry.filter.overlaps(below.filter) for entry in announced)
-        slots = (slot for client in above for slot in numbers_in(self._of_client.get(client, 0)))
-        filters = dict.fromkeys(self._subscriptions[slot].filter for slot in slots)
-        return any(_may_be_for_both(below.filter, other, announced) for other in filters)
 
     def _may_meet(self, above: int, below: int) -> bool:
         """Whether something from above could be for one of these subscribers and one of those."""

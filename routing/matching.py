@@ -153,18 +153,6 @@ class MatchingIndex(Generic[Key]):
         self._subscriptions[slot] = None
         heappush(self._free_slots, slot)
 
-    def move(self, key: Key, hop: NodeId) -> None:
-        """Say that a subscription lies by another hop now; it keeps its slot."""
-        slot = self.slot_of(key)
-        subscription = self._at(slot)
-        self._by_hop[subscription.hop] ^= 1 << slot
-        if not self._by_hop[subscription.hop]:
-            del self._by_hop[subscription.hop]
-        self._by_hop[hop] = self._by_hop.get(hop, 0) | 1 << slot
-        self._subscriptions[slot] = _Subscription(
-            key, hop, subscription.filter, subscription.number
-        )
-
     def match(self, content: Content) -> list[Key]:
         """List the subscriptions that match, in the order in which they were added."""
         matching = [self._at(slot) for slot in numbers_in(self.matching_bits(content))]

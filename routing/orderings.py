@@ -66,8 +66,6 @@ class Ordering(Protocol[Arrival]):
     """Whether a publication that climbs waits for the parent if it conflicts."""
     settles_at_root: ClassVar[bool]
     """Whether every publication climbs to the root, and is settled nowhere before it was there."""
-    survives_crashes: ClassVar[bool]
-    """Whether others can go on where a broker has failed; if not, δ is 0 whatever is asked for."""
 
     @property
     def held(self) -> Collection[Arrival]:
@@ -76,14 +74,8 @@ class Ordering(Protocol[Arrival]):
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         """Take in a publication; returns those that are settled now, in this order."""
 
-    def arrived_before(self, arrival: Arrival, later: Arrival) -> Sequence[Arrival]:
-        """The same, of one that comes late and goes before another that is held already."""
-
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """The parent has settled it; returns those that are settled now, in this order."""
-
-    def take_out(self, arrival: Arrival) -> None:
-        """It is settled now in any case; those behind it will be told likewise."""
 
     def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
         """Which others a held one is behind, and why; for people, so it may take its time."""
@@ -94,23 +86,15 @@ class _SettleOnArrival(Generic[Arrival]):
 
     waits_for_conflicts: ClassVar = False
     settles_at_root: ClassVar = False
-    survives_crashes: ClassVar = True
     held: tuple[Arrival, ...] = ()
 
     def arrived(self, arrival: Arrival) -> Sequence[Arrival]:
         """Everything at once, in the order of arrival."""
         return (arrival,)
 
-    def arrived_before(self, arrival: Arrival, later: Arrival) -> Sequence[Arrival]:
-        """Nothing is held here that it could go before."""
-        raise AssertionError(f"{arrival} comes before {later}, which is not held")
-
     def acknowledged(self, arrival: Arrival) -> Sequence[Arrival]:
         """Nobody waits here, so nobody is told."""
         raise AssertionError(f"{arrival} did not wait")
-
-    def take_out(self, arrival: Arrival) -> None:
-        """It is not in here."""
 
     def blockers(self, arrival: Arrival) -> Sequence[tuple[Arrival, Cause]]:
         """Nobody is held here."""
@@ -156,7 +140,6 @@ class HoldBeforeClients(_SettleOnArrival[Arrival]):
     """
 
     name: ClassVar[str]
-    survives_crashes: ClassVar = False
 
     def __init__(self) -> None:
         """Begin with nothing held."""
@@ -238,7 +221,6 @@ class Pairwise(Generic[Arrival]):
     name: ClassVar = "pairwise"
     waits_for_conflicts: ClassVar = True
     settles_at_root: ClassVar = False
-    survives_crashes: ClassVar = True
 
     def __init__(self) -> None:
         """Begin with nothing held."""
@@ -263,24 +245,6 @@ class Pairwise(Generic[Arrival]):
         if arrival.descends or not (arrival.waits or self._held):
             return (arrival,)
         return self._hold_if_need_be(arrival, arrival.hop, arrival.subscribers)
-
-    def arrived_before(self, arrival: Arrival, later: Arrival) -> Sequence[Arrival]:
-        """Queue all of them again, this one in its place."""
-        queue = list(self._held.values())
-        place = queue.index(self._held[id(later)])
-        for bound in (
-            self._held,
-            self._last_of_publisher,
-            self._last_from_hop,
-            self._last_to_climb,
-        ):
-            bound.clear()
-        for held in queue[:place]:
-            self._hold_if_need_be(held.arrival, held.hop, held.subscribers)
-        settled = self._hold_if_need_be(arrival, arrival.hop, arrival.subscribers)
-        for held in queue[place:]:
-            self._hold_if_need_be(held.arrival, held.hop, held.subscribers)
-        return settled
 
     def _hold_if_need_be(
         self, arrival: Arrival, hop: NodeId, subscribers: int
@@ -317,14 +281,6 @@ class Pairwise(Generic[Arrival]):
             elif is_same_way and earlier.subscribers & arrival.subscribers:
                 blockers.append((earlier, Cause.SUBSCRIBERS))
         return blockers
-
-    def take_out(self, arrival: Arrival) -> None:
-        """It is settled now in any case; those behind it will be told likewise."""
-        held = self._held.get(id(arrival))
-        if held is not None:
-            self._forget(held)
-            for blocked in held.blocks:
-                blocked.blockers -= 1
 
     def _last_blockers(
         self, arrival: Arrival, hop: NodeId, subscribers: int

@@ -28,10 +28,6 @@ class RoutingEntry(Generic[Id]):
     path: tuple[NodeId, ...] = attrs.field(validator=attrs.validators.min_len(1))
     """The last hops on its way here, the nearest last: enough to go round failed brokers."""
     ordered: bool = True
-    incarnation: int = 1
-    """Of the client."""
-    tick: int = 0
-    """When it was installed at this node, by a clock of that node's own."""
     hop: NodeId = attrs.field()
     """The way to its client: the neighbour it came from, or a name that stays when that changes."""
 
@@ -130,23 +126,6 @@ class SubscriptionTable(_Table[SubscriptionId]):
         """Take in an entry whose id is new."""
         super().add(entry)
         self.index.add(entry.id, entry.hop, entry.filter)
-
-    def move(self, id_: SubscriptionId, path: tuple[NodeId, ...], hop: NodeId) -> Subscription:
-        """Note that an entry has come another way; returns it as it is now."""
-        known = self._entries[id_]
-        entry = RoutingEntry(  # not `evolve`, which takes its time: a hub moves all there are
-            id=known.id,
-            client=known.client,
-            filter=known.filter,
-            path=path,
-            ordered=known.ordered,
-            incarnation=known.incarnation,
-            tick=known.tick,
-            hop=hop,
-        )
-        self._entries[id_] = self._by_client[entry.client][id_] = entry
-        self.index.move(id_, hop)
-        return entry
 
     def remove(self, id_: SubscriptionId) -> Subscription:
         """Forget an entry, and return it."""

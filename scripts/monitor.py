@@ -9,8 +9,18 @@ import trio
 
 from broker.codec import FrameDecoder, encode
 from broker.errors import RemoteProtocolError
-from broker.messages import Goodbye, Message, NodeKind, StatusReply, StatusRequest
-from broker.vocabulary import PROTOCOL_VERSION, Hello, Relocate, Relocated, Welcome
+from broker.messages import (
+    PROTOCOL_VERSION,
+    Goodbye,
+    Hello,
+    Message,
+    NodeKind,
+    Relocate,
+    Relocated,
+    StatusReply,
+    StatusRequest,
+    Welcome,
+)
 from routing.ids import NodeId
 from scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable, answers
 

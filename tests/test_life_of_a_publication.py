@@ -7,8 +7,18 @@ from broker.codec import FrameDecoder, encode, encode_content
 from broker.effects import SendMessage
 from broker.host.host import Host
 from broker.inputs import LinkId, LinkOpened, MessagesReceived
-from broker.messages import Advertise, Message, NodeKind, Publish, Subscribe
-from broker.vocabulary import PROTOCOL_VERSION, EndOfStep, Hello, Join, Progress
+from broker.messages import (
+    PROTOCOL_VERSION,
+    Advertise,
+    EndOfStep,
+    Hello,
+    Join,
+    Message,
+    NodeKind,
+    Progress,
+    Publish,
+    Subscribe,
+)
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 BROKER = NodeId("b1")

@@ -31,9 +31,24 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import Confirm, Flag, Goodbye, GoodbyeCode, Heartbeat, Message, Publish, Refuse
+from broker.messages import (
+    AttachRequest,
+    Begun,
+    Confirm,
+    EndOfStep,
+    Flag,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Message,
+    Progress,
+    Publish,
+    Refuse,
+    Seating,
+    Stamped,
+    Welcome,
+)
 from broker.outbox import Outbox
-from broker.vocabulary import AttachRequest, Begun, EndOfStep, Progress, Seating, Stamped, Welcome
 from broker.window import Window
 from faulttol.stability import CountError
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId

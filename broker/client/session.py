@@ -28,9 +28,21 @@ from broker.errors import RemoteProtocolError
 from broker.host.attaching import attachment_messages
 from broker.inputs import LinkId
 from broker.limits import Limits
-from broker.messages import Goodbye, GoodbyeCode, Leave, Message, NodeKind, Past
+from broker.messages import (
+    PROTOCOL_VERSION,
+    AttachRequest,
+    Goodbye,
+    GoodbyeCode,
+    Hello,
+    Join,
+    Leave,
+    Message,
+    NodeKind,
+    Past,
+    Seating,
+    Welcome,
+)
 from broker.outbox import Outbox
-from broker.vocabulary import PROTOCOL_VERSION, AttachRequest, Hello, Join, Seating, Welcome
 from routing.ids import NodeId, OperationId
 
 RECONNECT_TIMEOUT_S: Final = 30.0
@@ -384,4 +396,4 @@ class SessionKeeper:
             self._stream.request(self._leave_message(self._leaving))
 
     def _leave_message(self, operation: OperationId) -> Leave:
-        return Leave(operation=operation, node=self._node, distance=0)
+        return Leave(operation=operation, node=self._node)

@@ -12,8 +12,20 @@ from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from broker.errors import LocalProtocolError
-from broker.messages import Confirm, Goodbye, Heartbeat, Publish, Refuse
-from broker.vocabulary import AttachRequest, Begun, EndOfStep, Progress, Seating, Stamped, Welcome
+from broker.messages import (
+    AttachRequest,
+    Begun,
+    Confirm,
+    EndOfStep,
+    Goodbye,
+    Heartbeat,
+    Progress,
+    Publish,
+    Refuse,
+    Seating,
+    Stamped,
+    Welcome,
+)
 
 
 class ClientState(enum.StrEnum):

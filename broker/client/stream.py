@@ -18,9 +18,8 @@ from broker.limits import Limits
 from broker.log_codec import LogReader
 from broker.machine.neighbours import Control, Marks
 from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
-from broker.messages import Message, NodeKind, Publish, bytes_of
+from broker.messages import EndOfStep, Message, NodeKind, Progress, Publish, bytes_of
 from broker.outbox import Outbox
-from broker.vocabulary import EndOfStep, Progress
 from faulttol.stability import LeafStream
 from faulttol.steplog import StepLog
 from routing.ids import NodeId

@@ -13,7 +13,7 @@ import attrs
 
 from broker.host.seats import Seats
 from broker.limits import Limits
-from broker.vocabulary import Life, Seating, Welcome
+from broker.messages import Life, Seating, Welcome
 from routing.ids import NodeId
 
 ENOUGH: Final = 2

@@ -13,7 +13,7 @@ from broker.host.identity import Identity
 from broker.host.link_states import LinkState
 from broker.host.seats import Seats
 from broker.inputs import LinkId
-from broker.vocabulary import Announce, Announced
+from broker.messages import Announce, Announced
 from routing.ids import NodeId
 
 

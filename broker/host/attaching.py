@@ -19,8 +19,7 @@ from broker.limits import DEFAULT_LIMITS, STEPS_AT_ONCE, Limits
 from broker.log_codec import LogReader, LogWriter
 from broker.machine.neighbours import Control
 from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
-from broker.messages import Message, NodeKind, Publish
-from broker.vocabulary import Attach, AttachTables, SentControl, ToldEntry
+from broker.messages import Attach, AttachTables, Message, NodeKind, Publish, SentControl, ToldEntry
 from faulttol.steplog import LogPart, StepLog
 from routing.errors import FilterSyntaxError
 from routing.filter_text import parse_filter

@@ -7,7 +7,7 @@ from typing import Final
 from broker.host.identity import Identity
 from broker.machine.machine import Machine
 from broker.machine.neighbours import Below, is_client
-from broker.vocabulary import Hello
+from broker.messages import Hello
 from faulttol.stability import Lag
 from routing.ids import NodeId
 

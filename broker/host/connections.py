@@ -16,9 +16,8 @@ from broker.host.library import Telling
 from broker.host.link_states import LinkState
 from broker.inputs import LinkId
 from broker.log_codec import LogReader, LogWriter
-from broker.messages import Goodbye, GoodbyeCode, Message, NodeKind
+from broker.messages import Goodbye, GoodbyeCode, Hello, Life, Message, NodeKind, Seating
 from broker.outbox import Outbox
-from broker.vocabulary import Hello, Life, Seating
 from routing.ids import NodeId
 
 NO_NODE: Final = NodeId("")
@@ -195,6 +194,5 @@ class Connections:
 
 
 _UNUSUAL = frozenset(
-    {GoodbyeCode.PROTOCOL, GoodbyeCode.ISOLATED, GoodbyeCode.TIMEOUT, GoodbyeCode.FENCED}
-    | {GoodbyeCode.REFUSED}
+    {GoodbyeCode.PROTOCOL, GoodbyeCode.ISOLATED, GoodbyeCode.TIMEOUT} | {GoodbyeCode.REFUSED}
 )

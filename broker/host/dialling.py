@@ -10,8 +10,8 @@ import attrs
 
 from broker.effects import OpenLink
 from broker.host.identity import Identity
+from broker.messages import Life
 from broker.outbox import Outbox
-from broker.vocabulary import Life
 from routing.ids import NodeId
 
 

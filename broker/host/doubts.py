@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator
 import attrs
 
 from broker.host.identity import Identity
-from broker.vocabulary import Life
+from broker.messages import Life
 
 
 class Sign(enum.Enum):

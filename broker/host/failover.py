@@ -22,8 +22,7 @@ from broker.machine.joining import reattach
 from broker.machine.machine import Departure, Machine
 from broker.machine.neighbours import Above, Below, Neighbour, is_client
 from broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding, TooManyFailedError
-from broker.messages import GoodbyeCode, NodeKind
-from broker.vocabulary import AttachRequest, Life, Probe, Seat, Seating
+from broker.messages import AttachRequest, GoodbyeCode, Life, NodeKind, Probe, Seat, Seating
 from faulttol.steplog import Taken
 from routing.ids import NodeId
 
@@ -227,7 +226,7 @@ class Failover:
         """A neighbour is none any more: it has left, was refused, or was given up."""
         parts = self._parts
         node, reason = departure.node, departure.reason
-        parts.losses.give_up_on(departure.owed, node, reason)
+        parts.losses.give_up(departure.owed, node, reason)
         parts.clients.forget(machine.node, node)
         seat = parts.seats.seat_of(NodeId(node))
         if seat is not None and seat.parent == machine.node and not seat.left:

@@ -17,13 +17,14 @@ from broker.host.parts import Parts
 from broker.host.returning import Returns
 from broker.machine.machine import Machine
 from broker.machine.neighbours import Below, Neighbour
-from broker.messages import GoodbyeCode, NodeKind
-from broker.vocabulary import (
+from broker.messages import (
     PROTOCOL_VERSION,
     AttachRequest,
+    GoodbyeCode,
     Hello,
     HostPlace,
     Life,
+    NodeKind,
     Probe,
     Seat,
     Seating,

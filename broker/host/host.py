@@ -54,34 +54,32 @@ from broker.machine.counting import Counters
 from broker.machine.machine import Machine, Settings
 from broker.machine.neighbours import is_client
 from broker.messages import (
-    Goodbye,
-    GoodbyeCode,
-    Heartbeat,
-    Message,
-    NodeKind,
-    Publish,
-    StatusReply,
-    StatusRequest,
-    bytes_of,
-)
-from broker.outbox import Outbox
-from broker.reports import report_within
-from broker.vocabulary import (
     Announce,
     Announced,
     Attach,
     AttachRequest,
     EndOfStep,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
     Hello,
     HostPlace,
+    Message,
+    NodeKind,
     Probe,
     ProbeReply,
     Progress,
+    Publish,
     Relocate,
     Relocated,
     Seating,
+    StatusReply,
+    StatusRequest,
     Welcome,
+    bytes_of,
 )
+from broker.outbox import Outbox
+from broker.reports import report_within
 from faulttol.stability import CountError
 from faulttol.steplog import Taken
 from routing.conflicts import FAST
@@ -134,7 +132,7 @@ class Host:
             self.outbox,
             lambda machine, node: self.failover.on_admitted(machine, node),
             lambda machine, departure: self.failover.on_departure(machine, departure),
-            lambda loss: self.parts.losses.give_up_on(loss.publications, None, loss.reason),
+            lambda loss: self.parts.losses.give_up(loss.publications, None, loss.reason),
             Counters(lambda: self.me.now),
         )
         doubts = Doubts(self.me, lambda life: self.failover.visit(life))

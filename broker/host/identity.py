@@ -2,10 +2,10 @@
 
 import attrs
 
-from broker.interests import POLICIES
 from broker.limits import Limits
+from broker.machine.interests import POLICIES
 from broker.machine.machine import Settings
-from broker.vocabulary import Life, Welcome
+from broker.messages import Life, Welcome
 from routing.conflicts import DETECTIONS
 from routing.ids import NodeId
 from routing.orderings import ORDERINGS_OF_HOSTS

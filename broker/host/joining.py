@@ -21,8 +21,18 @@ from broker.host.link_states import LinkState
 from broker.host.parts import Parts
 from broker.host.playing import Played
 from broker.machine.machine import Machine
-from broker.messages import Goodbye, GoodbyeCode, NodeKind
-from broker.vocabulary import HostPlace, Life, Relocate, Relocated, Seat, Seating, Welcome
+from broker.messages import (
+    Goodbye,
+    GoodbyeCode,
+    HostPlace,
+    Life,
+    NodeKind,
+    Relocate,
+    Relocated,
+    Seat,
+    Seating,
+    Welcome,
+)
 from faulttol.steplog import Standing
 
 

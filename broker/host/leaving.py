@@ -19,8 +19,7 @@ from broker.host.link_states import LinkState
 from broker.host.parts import Parts
 from broker.host.playing import Played
 from broker.machine.machine import Machine
-from broker.messages import Goodbye, GoodbyeCode
-from broker.vocabulary import Seating
+from broker.messages import Goodbye, GoodbyeCode, Seating
 from routing.ids import NodeId
 
 

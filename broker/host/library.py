@@ -16,7 +16,7 @@ import attrs
 from broker.errors import RemoteProtocolError
 from broker.host.seats import Seats
 from broker.inputs import LinkId
-from broker.vocabulary import Life
+from broker.messages import Life
 from faulttol.steplog import LogPart, Standing, StepLog
 from routing.ids import NodeId
 

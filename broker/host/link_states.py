@@ -22,48 +22,46 @@ from broker.limits import ERAS_MAX
 from broker.messages import (
     Acknowledge,
     Advertise,
-    Claim,
-    Confirm,
-    Defer,
-    Flag,
-    Goodbye,
-    GoodbyeCode,
-    Heartbeat,
-    Leave,
-    Message,
-    NodeKind,
-    PlacesRequest,
-    Publish,
-    Refuse,
-    Settled,
-    StatusRequest,
-    Subscribe,
-    Unadvertise,
-    Unsubscribe,
-)
-from broker.vocabulary import (
     Announce,
     Announced,
     Attach,
     AttachRequest,
     AttachTables,
     Begun,
+    Claim,
+    Confirm,
+    Defer,
     EndOfStep,
     Entrust,
+    Flag,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
     Hello,
     Introduce,
     Join,
+    Leave,
+    Message,
+    NodeKind,
+    PlacesRequest,
     Probe,
     ProbeReply,
     Progress,
+    Publish,
     Recall,
+    Refuse,
     Relocate,
     Relocated,
     Seating,
+    Settled,
     Stamped,
     StampReply,
     StampRequest,
+    StatusRequest,
+    Subscribe,
     Turns,
+    Unadvertise,
+    Unsubscribe,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, SubscriptionId, asker_of, owner_of
@@ -114,7 +112,7 @@ FAREWELLS: Final = frozenset(
 """Why anybody may go. All other codes are what hosts tell each other, or their clients."""
 
 FORBIDDEN_TO_CLIENTS: Final = ~(Flag.UNORDERED | Flag.URGENT)
-"""All that a publisher may not ask for: flags that go from hop to hop, and a place in the order."""
+"""All that a publisher may not ask for: flags that go from hop to hop."""
 FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 """A parent settles, and waits for no child."""
 
@@ -233,8 +231,8 @@ def _is_own_subscription(speaker: Speaker, request: Subscribe | Unsubscribe) -> 
 
 
 def _leaves_itself(speaker: Speaker, leave: Leave) -> str | None:
-    if leave.node != speaker.node or leave.distance:
-        return f"of {leave.node}, from a distance of {leave.distance}, by {speaker.node}"
+    if leave.node != speaker.node:
+        return f"of {leave.node}, by {speaker.node}"
     return _is_asked_by_itself(speaker, leave)
 
 

@@ -14,8 +14,8 @@ from broker.host.seats import Seats
 from broker.host.takeover import Takeovers
 from broker.host.testimony import Testimony
 from broker.losses import Losses
+from broker.messages import Seat
 from broker.outbox import Outbox
-from broker.vocabulary import Seat
 from routing.ids import NodeId
 
 

@@ -19,9 +19,8 @@ from broker.machine.counting import Counters
 from broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
 from broker.machine.neighbours import Below, Neighbour
 from broker.machine.neighbours import Progress as Counted
-from broker.messages import Message, Publish
+from broker.messages import EndOfStep, Message, Progress, Publish
 from broker.outbox import Outbox
-from broker.vocabulary import EndOfStep, Progress
 from faulttol.stability import CountError
 from faulttol.steplog import Standing, StepLog, Taken
 from routing.ids import NodeId

@@ -11,7 +11,7 @@ import attrs
 
 from broker.host.connections import Connection
 from broker.host.parts import Parts
-from broker.vocabulary import Relocate, Relocated, Seat
+from broker.messages import Relocate, Relocated, Seat
 from routing.ids import NodeId
 
 

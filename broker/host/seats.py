@@ -18,7 +18,7 @@ import attrs
 
 from broker.errors import RemoteProtocolError
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.vocabulary import HostPlace, Life, Seat, Seating
+from broker.messages import HostPlace, Life, Seat, Seating
 from routing.ids import NodeId
 
 TERMS_AT_ONCE: Final = 1 << 32

@@ -11,8 +11,7 @@ from broker.host.parts import Parts
 from broker.host.playing import Played
 from broker.machine.counting import Counters
 from broker.machine.neighbours import Above, Neighbour, is_client
-from broker.messages import NodeKind
-from broker.vocabulary import HostPlace
+from broker.messages import HostPlace, NodeKind
 from routing.orderings import Cause
 
 

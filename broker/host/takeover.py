@@ -30,9 +30,8 @@ from broker.machine.anew import begin_empty
 from broker.machine.attachments import Attachment, attach
 from broker.machine.machine import Machine
 from broker.machine.rebuild import Rebuilding
-from broker.messages import NodeKind
+from broker.messages import Life, NodeKind, Seat
 from broker.outbox import Outbox
-from broker.vocabulary import Life, Seat
 from routing.ids import NodeId
 
 Border = tuple[NodeId, NodeId]

@@ -11,7 +11,7 @@ from broker.host.doubts import Doubts, Sign
 from broker.host.identity import Identity
 from broker.host.seats import Seats
 from broker.inputs import LinkId
-from broker.vocabulary import Life, ProbeReply
+from broker.messages import Life, ProbeReply
 
 
 class Testimony:

@@ -8,22 +8,21 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Final, Protocol, TypeVar
 
 from broker.errors import RemoteProtocolError
-from broker.interests import FLOODING, Observer
 from broker.limits import Limits
 from broker.machine.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
 from broker.messages import (
     Advertise,
+    Operation,
     RefusalCode,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
-from broker.vocabulary import HostOperation as Operation
 from faulttol.steplog import Interest
 from routing.conflicts import EXACT, Conflicts
 from routing.filter_text import FilterSyntaxError, parse_filter
@@ -37,7 +36,29 @@ from routing.tables import (
     SubscriptionTable,
 )
 
+FLOODING: Final = "flooding"
+
+FILTER: Final = "filter"
+
+POLICIES: Final = (FLOODING, FILTER)
+
 Entry_ = TypeVar("Entry_", Advertisement, Subscription)
+
+
+class Observer(Protocol):
+    """Who has to know of every advertisement and subscription, for the sake of an ordering."""
+
+    def add_advertisement(self, entry: Advertisement) -> None:
+        """It is installed now."""
+
+    def remove_advertisement(self, entry: Advertisement) -> None:
+        """It no longer is."""
+
+    def add_subscription(self, entry: Subscription) -> None:
+        """It is installed now."""
+
+    def remove_subscription(self, entry: Subscription) -> None:
+        """It no longer is."""
 
 
 class Interests:

@@ -13,10 +13,9 @@ import attrs
 
 from broker.effects import Level
 from broker.errors import RemoteProtocolError
-from broker.interests import Observer
 from broker.limits import Limits
 from broker.machine.counting import Counters
-from broker.machine.interests import Interests
+from broker.machine.interests import Interests, Observer
 from broker.machine.names import Names, Newcomer
 from broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
 from broker.machine.places import PlacedPublications
@@ -31,6 +30,8 @@ from broker.messages import (
     Advertise,
     Claim,
     Confirm,
+    Introduce,
+    Join,
     Leave,
     Message,
     NodeKind,
@@ -43,7 +44,6 @@ from broker.messages import (
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from broker.vocabulary import Introduce, Join
 from faulttol.steplog import Standing, Taken
 from routing.conflicts import FAST
 from routing.ids import NodeId, OperationId
@@ -335,7 +335,7 @@ class Machine:
         assert parent is not None
         self.steps.begin(Taken.REPLAY)
         operation = OperationId(f"{self.node}#leave")
-        self.steps.send(parent, Leave(operation=operation, node=self.node, distance=0))
+        self.steps.send(parent, Leave(operation=operation, node=self.node))
         return self.end_step()
 
     def ask_to_join(self) -> None:

@@ -27,8 +27,7 @@ from broker.codec import decode_content
 from broker.errors import RemoteProtocolError
 from broker.machine.asking import AskingPublications, key_of
 from broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
-from broker.messages import Message, PlacesRequest, Publish
-from broker.vocabulary import Turn, Turns
+from broker.messages import Message, PlacesRequest, Publish, Turn, Turns
 from faulttol.steplog import NO_PLACE, Entry, Key, Place, StepLog
 from routing.ids import NodeId
 from routing.orderings import FilteredSequencer

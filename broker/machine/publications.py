@@ -14,10 +14,9 @@ import attrs
 from broker.codec import decode_content
 from broker.effects import SendMessage
 from broker.errors import RemoteProtocolError
-from broker.interests import FLOODING
 from broker.limits import Limits
 from broker.machine.counting import Counters
-from broker.machine.interests import Interests
+from broker.machine.interests import FLOODING, Interests
 from broker.machine.neighbours import (
     UP,
     Above,

@@ -30,11 +30,11 @@ from broker.messages import (
     Acknowledge,
     Message,
     Settled,
+    Stamped,
     Unadvertise,
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from broker.vocabulary import Stamped
 from faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, SubscriptionId

@@ -10,8 +10,7 @@ from typing import Protocol
 from broker.machine.counting import Counters
 from broker.machine.neighbours import Neighbour, Neighbours
 from broker.machine.steps import Steps
-from broker.messages import Confirm, Message, RefusalCode, Refuse
-from broker.vocabulary import HostOperation as Operation
+from broker.messages import Confirm, Message, Operation, RefusalCode, Refuse
 from faulttol.operations import Operations, Pending
 from routing.ids import NodeId, OperationId
 from routing.tables import Advertisement, Subscription

@@ -19,8 +19,16 @@ from broker.codec import decode_content
 from broker.machine.asking import AskingPublications, key_of
 from broker.machine.neighbours import Arrival, Below, Control, Neighbour, Route, is_client
 from broker.machine.topics import objection_to, stamped, topic_of
-from broker.messages import Flag, Message, Publish
-from broker.vocabulary import Begun, Stamped, StampReply, StampRequest, behind_of
+from broker.messages import (
+    Begun,
+    Flag,
+    Message,
+    Publish,
+    Stamped,
+    StampReply,
+    StampRequest,
+    behind_of,
+)
 from faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
 from routing.filters import Filter
 from routing.ids import SubscriptionId

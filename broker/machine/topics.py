@@ -40,8 +40,7 @@ from broker.machine.neighbours import (
     is_client,
 )
 from broker.machine.publications import Publications
-from broker.messages import Flag, Message, Publish
-from broker.vocabulary import Entrust, Recall, Stamped, behind_of
+from broker.messages import Entrust, Flag, Message, Publish, Recall, Stamped, behind_of
 from faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
 from routing.filters import Filter
 from routing.ids import NodeId

@@ -22,8 +22,8 @@ import trio
 
 from broker.errors import StateError
 from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX, STATE_BYTES_MAX
+from broker.messages import HostPlace, Life, Seat, Seating
 from broker.net.logs import Log, Trouble
-from broker.vocabulary import HostPlace, Life, Seat, Seating
 from faulttol.files import make_folder, naming, replace_text
 
 FORMAT: Final = 2

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from broker.host.host import Host
 from broker.host.seats import Seats
+from broker.messages import Life, Seat
 from broker.sim.cores import Resident
-from broker.vocabulary import Life, Seat
 from routing.ids import NodeId
 
 

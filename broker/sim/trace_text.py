@@ -7,8 +7,17 @@ import attrs
 
 from broker.codec import decode_content
 from broker.effects import Delivery
-from broker.messages import Flag, Message, Publish
-from broker.vocabulary import HostPlace, Life, Seat, Seating, SentControl, ToldEntry
+from broker.messages import (
+    Flag,
+    HostPlace,
+    Life,
+    Message,
+    Publish,
+    Seat,
+    Seating,
+    SentControl,
+    ToldEntry,
+)
 from faulttol.steplog import UNCHANGED, Entry, LogPart, Taken
 from routing.ids import NodeId
 

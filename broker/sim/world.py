@@ -27,7 +27,6 @@ from broker.effects import (
     EndOperation,
     OpenLink,
     RecordHistory,
-    RememberLinks,
     RememberSeats,
     ReportConfirmed,
     ReportSkipped,
@@ -49,14 +48,13 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import Limits
-from broker.messages import Message
+from broker.messages import Message, Seating
 from broker.sim.clocks import Clock
 from broker.sim.cores import Cores, Door, HostDoor
 from broker.sim.cuts import Cut
 from broker.sim.hosts import StepCores
 from broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from broker.sim.trace_text import describe_delivery, describe_message
-from broker.vocabulary import Seating
 from faulttol.history import MemoryHistory, Record
 from routing.conflicts import FAST
 from routing.ids import NodeId
@@ -74,10 +72,6 @@ SIMULATED_LIMITS: Final = Limits(
     heartbeat_timeout_s=20.0,
     stall_timeout_s=20.0,
     resume_timeout_s=5.0,
-    # And portions so small that there are several.
-    move_portion=2,
-    # And hardly anybody is remembered by what was published before.
-    publishers_remembered_max=1,
 )
 LIVELY_LIMITS: Final = attrs.evolve(
     # Where brokers freeze, others notice by heartbeats, long before clients despair.
@@ -342,13 +336,6 @@ class World:
             self._put_to_work(node, effects)
         else:
             self._carry_out(node, effects)
-
-    def move(self, giver: NodeId, taker: NodeId, *children: NodeId) -> bool:
-        """Ask a broker to hand children over to another child; returns whether it tries."""
-        node = self.nodes[giver]
-        begun, effects = node.core.move(self.time_of(node), taker, children)
-        self._carry_out(node, effects)
-        return bool(begun)
 
     def hand_over(self, node: Node, chance: random.Random) -> None:
         """Let a host move something elsewhere that it can."""
@@ -619,8 +606,6 @@ class World:
                     outcome = node.outcomes.pop(operation, None)
                     if outcome is not None:
                         outcome(refusal)
-                case RememberLinks(links):
-                    node.disk.versions.append((node.door.incarnation, links))
                 case RememberSeats(seating):
                     node.disk.versions.append((node.door.incarnation, seating))
                 case BecomeReady():

@@ -12,14 +12,19 @@ from typing import Final, Self
 import trio
 
 from broker.codec import FrameDecoder, encode, encode_content
-from broker.messages import Advertise, Confirm, Message, NodeKind, Publish, Subscribe
-from broker.vocabulary import (
+from broker.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
+    Advertise,
+    Confirm,
     EndOfStep,
     Hello,
     Join,
+    Message,
+    NodeKind,
     Progress,
+    Publish,
+    Subscribe,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId

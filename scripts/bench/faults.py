@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 import click
 
-from broker.interests import FILTER, FLOODING
+from broker.machine.interests import FILTER, FLOODING
 from routing.orderings import DEFAULT_ORDERING
 from scripts.async_entry import run_async
 from scripts.bench.faults_cost import measure_cost

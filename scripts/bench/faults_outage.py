@@ -17,9 +17,8 @@ from typing import Final
 import attrs
 
 from broker.effects import Delivery
-from broker.messages import Message, Publish
+from broker.messages import Life, Message, Publish
 from broker.sim.nodes import Node
-from broker.vocabulary import Life
 from faulttol.guarantees import check
 from routing.ids import NodeId
 from scripts.bench.faults_world import LINK_DELAY_S, FaultWorld, Step

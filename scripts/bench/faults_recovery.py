@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from broker.interests import FLOODING
+from broker.machine.interests import FLOODING
 from routing.filter_text import parse_filter
 from routing.ids import NodeId
 from routing.limits import CACHED_FILTERS_MAX

@@ -1,7 +1,7 @@
 """Fenced again and again, a broker waits longer each time."""
 
-from broker.core import BrokerCore
 from broker.fences import NEVER_FENCED
+from broker.host.host import Host
 from broker.limits import Limits
 from routing.ids import NodeId
 
@@ -27,6 +27,6 @@ def test_what_was_long_ago_is_forgotten() -> None:
 
 def test_its_status_says_how_often_and_why() -> None:
     fences = NEVER_FENCED.once_more(0, "others do without it", LIMITS)
-    core = BrokerCore(NodeId("b1"), 2, fences=fences)
+    host = Host(NodeId("b1"), 2, fences=fences)
 
-    assert core.status()["fenced"] == {"count": 1, "reason": "others do without it"}
+    assert host.status()["fenced"] == {"count": 1, "reason": "others do without it"}

@@ -11,17 +11,19 @@ from broker.errors import ClosedError, NotAdvertisedError
 from broker.inputs import MessagesReceived, ShutdownRequested, TimerFired
 from broker.messages import (
     Confirm,
+    EndOfStep,
     Goodbye,
     GoodbyeCode,
     Heartbeat,
+    Hello,
     Leave,
     Message,
     NodeKind,
+    Progress,
     Publish,
     RefusalCode,
     Unadvertise,
 )
-from broker.vocabulary import EndOfStep, Hello, Progress
 from routing.ids import NodeId, OperationId
 from tests.client.world import BROKER, LIMITS, Client, Host, Line, World
 

@@ -4,7 +4,7 @@ import attrs
 
 from broker.client.whereabouts import Whereabouts
 from broker.limits import DEFAULT_LIMITS
-from broker.vocabulary import HostPlace, Life, Seat, Seating, Welcome
+from broker.messages import HostPlace, Life, Seat, Seating, Welcome
 from routing.ids import NodeId
 
 

@@ -47,25 +47,23 @@ from broker.machine.neighbours import Below, Neighbour
 from broker.machine.neighbours import Progress as Counted
 from broker.machine.rebuild import Attachment, kept, rebuild
 from broker.messages import (
+    AttachRequest,
+    EndOfStep,
     Goodbye,
     GoodbyeCode,
     Heartbeat,
-    Message,
-    NodeKind,
-    RefusalCode,
-)
-from broker.outbox import Outbox
-from broker.vocabulary import (
-    AttachRequest,
-    EndOfStep,
     Hello,
     HostPlace,
     Join,
+    Message,
+    NodeKind,
     Progress,
+    RefusalCode,
     Seat,
     Seating,
     Welcome,
 )
+from broker.outbox import Outbox
 from faulttol.steplog import Standing, Taken
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 

@@ -58,29 +58,6 @@ def test_a_confirmation_of_something_unknown_means_nothing() -> None:
     assert operations.confirm(OPERATION, A) is None
 
 
-def test_who_came_to_be_asked_later_and_is_gone_is_not_waited_for_either() -> None:
-    def ask_too(operations: Operations[str]) -> None:
-        operations.ask_too(A, lambda _: [B])
-
-    def wait_for(operations: Operations[str]) -> None:
-        operations.wait_for(B, [OPERATION])
-
-    def redirect(operations: Operations[str]) -> None:
-        operations.redirect(A, lambda _: [B])
-
-    def ask_again(operations: Operations[str]) -> None:
-        operations.begin(OPERATION, SOURCE, [(B, "to b")], now=1.0)
-
-    for asked in (ask_too, wait_for, redirect, ask_again):
-        operations: Operations[str] = Operations()
-        operations.begin(OPERATION, SOURCE, [(A, "to a")], now=0.0)
-        asked(operations)
-        operations.confirm(OPERATION, A)
-        assert operations.unconfirmed_by(B), asked.__name__
-
-        assert [done.operation for done in operations.forget(B)] == [OPERATION], asked.__name__
-
-
 def test_who_asked_last_and_is_gone_is_confirmed_to_no_more() -> None:
     operations: Operations[str] = Operations()
     operations.begin(OPERATION, SOURCE, [(A, "to a")], now=0.0)

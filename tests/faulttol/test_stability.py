@@ -9,7 +9,6 @@ from faulttol.stability import (
     StreamAbove,
     StreamBelow,
     Unstable,
-    unreceived,
 )
 
 
@@ -77,23 +76,9 @@ def test_a_leaf_keeps_what_is_not_stable() -> None:
         stream.append(name)
 
     assert stream.stable_up_to(2) == ["p1", "p2"]
-    assert (stream.count, stream.stable_count, stream.keep()) == (3, 2, ["p3"])
+    assert (stream.count, stream.stable_count, stream.kept) == (3, 2, ["p3"])
     with pytest.raises(CountError, match="1 publications stable, between 2 and 3 expected"):
         stream.stable_up_to(1)
-
-
-def test_only_what_was_not_received_is_sent_again() -> None:
-    stream: StreamBelow[Unstable[str]] = StreamBelow()
-    entries = [Unstable(name, missing=1) for name in ("p1", "p2", "p3")]
-    for entry in entries:
-        stream.append(entry)
-    list(stream.confirm_up_to(1))
-
-    assert unreceived(stream, 3) == []
-    assert unreceived(stream, 2) == entries[2:]
-    assert unreceived(stream, 1) == entries[1:]
-    with pytest.raises(CountError):
-        unreceived(stream, 4)
 
 
 def test_a_lag_is_the_age_of_the_first_that_is_not_confirmed() -> None:

@@ -13,12 +13,11 @@ from typing import Any
 from broker.effects import Delivery, Effect, RecordHistory, SendMessage, WriteLog
 from broker.inputs import Input, LinkClosed, LinkFailed, LinkId, LinkOpened, MessagesReceived
 from broker.log_codec import LogReader
-from broker.messages import Heartbeat, Message, NodeKind
+from broker.messages import Attach, Heartbeat, Hello, Message, NodeKind, Seating, Welcome
 from broker.sim.hosts import StepCores
 from broker.sim.nodes import Node
 from broker.sim.trace_text import describe_logs, describe_message, facts_of
 from broker.sim.world import LIVELY_LIMITS, World
-from broker.vocabulary import Attach, Hello, Seating, Welcome
 from tests.host.worlds import LINK_DELAY_S, Lively
 
 WIDTH = 120

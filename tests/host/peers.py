@@ -12,24 +12,22 @@ from broker.inputs import Input, LinkClosed, LinkId, LinkOpened, MessagesReceive
 from broker.limits import DEFAULT_LIMITS, Limits
 from broker.machine.machine import Machine
 from broker.messages import (
+    PROTOCOL_VERSION,
     Advertise,
+    AttachRequest,
+    EndOfStep,
     Goodbye,
     Heartbeat,
+    Hello,
+    Join,
     Message,
     NodeKind,
     Past,
+    Progress,
     Publish,
     RefusalCode,
     Refuse,
     Subscribe,
-)
-from broker.vocabulary import (
-    PROTOCOL_VERSION,
-    AttachRequest,
-    EndOfStep,
-    Hello,
-    Join,
-    Progress,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId

@@ -7,8 +7,18 @@ from broker.effects import CloseLink
 from broker.host.host import Host
 from broker.inputs import LinkId, LinkOpened, MessagesReceived
 from broker.limits import DEFAULT_LIMITS
-from broker.messages import GoodbyeCode, Heartbeat, Message, NodeKind, Publish
-from broker.vocabulary import PROTOCOL_VERSION, EndOfStep, Hello, Join, Progress
+from broker.messages import (
+    PROTOCOL_VERSION,
+    EndOfStep,
+    GoodbyeCode,
+    Heartbeat,
+    Hello,
+    Join,
+    Message,
+    NodeKind,
+    Progress,
+    Publish,
+)
 from routing.ids import NodeId, OperationId
 
 LINK = LinkId(1)

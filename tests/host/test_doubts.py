@@ -10,9 +10,8 @@ from broker.host.seats import Seats
 from broker.inputs import LinkId
 from broker.limits import Limits
 from broker.machine.machine import Settings
-from broker.messages import Message
+from broker.messages import Life, Message, ProbeReply
 from broker.outbox import Outbox
-from broker.vocabulary import Life, ProbeReply
 from routing.ids import NodeId
 
 LIMITS = Limits(heartbeat_timeout_s=3.0, visit_timeout_s=1.0)

@@ -7,8 +7,7 @@ broker back.
 
 import pytest
 
-from broker.messages import Message, NodeKind, Publish
-from broker.vocabulary import HostPlace, Life, Relocate, Seating
+from broker.messages import HostPlace, Life, Message, NodeKind, Publish, Relocate, Seating
 from routing.ids import NodeId
 from tests.host.peers import CONTENT
 from tests.host.test_hearsay import B1, B2, Line

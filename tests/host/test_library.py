@@ -10,7 +10,7 @@ from broker.errors import RemoteProtocolError
 from broker.host.library import Library, Telling
 from broker.host.seats import Seats
 from broker.inputs import LinkId
-from broker.vocabulary import Life, Seat
+from broker.messages import Life, Seat
 from faulttol.steplog import Entry, LogPart, Membership, Standing, StepLog, Taken
 from routing.ids import NodeId
 

@@ -9,21 +9,10 @@ from broker.errors import RemoteProtocolError
 from broker.host.link_states import CONDITIONS, LEGAL, LinkState, Speaker, require_legal
 from broker.limits import ERAS_MAX
 from broker.messages import (
-    Advertise,
-    Flag,
-    Goodbye,
-    GoodbyeCode,
-    Leave,
-    Message,
-    NodeKind,
-    Publish,
-    Subscribe,
-    Unadvertise,
-    Unsubscribe,
-)
-from broker.vocabulary import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
+    Acknowledge,
+    Advertise,
     Announce,
     Announced,
     Attach,
@@ -31,34 +20,90 @@ from broker.vocabulary import (
     AttachTables,
     Begun,
     Behind,
+    Claim,
+    Confirm,
+    Defer,
     EndOfStep,
     Entrust,
+    Flag,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
     Hello,
     Introduce,
     Join,
+    Leave,
     Life,
+    Message,
+    NodeKind,
+    PlacesRequest,
     Probe,
     ProbeReply,
     Progress,
+    Publish,
     Recall,
+    RefusalCode,
+    Refuse,
     Relocate,
     Relocated,
     Seating,
+    Settled,
     Stamped,
     StampReply,
     StampRequest,
+    StatusReply,
+    StatusRequest,
+    Subscribe,
     Turns,
+    Unadvertise,
+    Unsubscribe,
     Welcome,
 )
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.topics.protocol import Topic
-from tests.broker.test_link_states import SAMPLES as OLD_SAMPLES
 
 PEER, HERE, OTHER = NodeId("peer"), NodeId("here"), NodeId("other")
 OPERATION: Final = OperationId("peer#1.7")
 OTHERS_OPERATION: Final = OperationId("other#1.7")
 
-NEW_SAMPLES: Final[tuple[Message, ...]] = (
+SAMPLES: Final[tuple[Message, ...]] = (
+    Goodbye(code=GoodbyeCode.LEFT, reason="enough"),
+    Heartbeat(),
+    Claim(
+        operation=OPERATION,
+        node=OTHER,
+        kind=NodeKind.CLIENT,
+        incarnation=1,
+        published=0,
+        broker=PEER,
+    ),
+    Leave(operation=OPERATION, node=PEER),
+    Advertise(
+        operation=OPERATION,
+        advertisement=AdvertisementId("peer/1"),
+        client=PEER,
+        filter="TRUE",
+        path=(PEER,),
+    ),
+    Unadvertise(operation=OPERATION, advertisement=AdvertisementId("peer/1")),
+    Subscribe(
+        operation=OPERATION,
+        subscription=SubscriptionId("peer/2"),
+        client=PEER,
+        filter="TRUE",
+        ordered=True,
+        path=(PEER,),
+    ),
+    Unsubscribe(operation=OPERATION, subscription=SubscriptionId("peer/2")),
+    Confirm(operation=OPERATION),
+    Refuse(operation=OPERATION, code=RefusalCode.TOO_MANY, reason="no more"),
+    Publish(PEER, 1, 1, 0, b"\x80", b""),
+    Settled(1),
+    Acknowledge(publisher=PEER, incarnation=1, seq=1),
+    Defer(subscriptions=(SubscriptionId("peer/2"),)),
+    PlacesRequest(publisher=PEER, incarnation=1, seq=1, subscribers=(PEER,)),
+    StatusRequest(),
+    StatusReply(report=b"{}"),
     Hello(
         version=PROTOCOL_VERSION,
         node=PEER,
@@ -115,10 +160,7 @@ NEW_SAMPLES: Final[tuple[Message, ...]] = (
     Relocate(broker=HERE, host=PEER),
     Relocated(broker=HERE),
 )
-OWN_LEAVE: Final = Leave(operation=OPERATION, node=PEER, distance=0)
-SAMPLE_OF: Final[dict[type[Message], Any]] = {
-    type(sample): sample for sample in (*OLD_SAMPLES, *NEW_SAMPLES, OWN_LEAVE)
-}
+SAMPLE_OF: Final[dict[type[Message], Any]] = {type(sample): sample for sample in SAMPLES}
 TESTIMONY: Final = attrs.evolve(SAMPLE_OF[Attach], node=HERE, kind=NodeKind.BROKER)
 """Of the host that has given a broker up, which is no neighbour of it."""
 STRANGER: Final = Speaker(here=NodeId(""), node=NodeId(""), incarnation=0)
@@ -156,7 +198,7 @@ def test_every_message_in_every_state(state: LinkState, message: Message) -> Non
 
 @pytest.mark.parametrize("state", [LinkState.TO_CLIENT, LinkState.TO_MONITOR, LinkState.TO_HOST])
 def test_what_brokers_tell_each_other_nobody_else_tells_them(state: LinkState) -> None:
-    told = {type(m) for m in NEW_SAMPLES} | {type(m) for m in OLD_SAMPLES}
+    told = set(SAMPLE_OF)
     between = {kind for kind in LEGAL[LinkState.TO_BROKER] if kind in told}
     names = {"Settled", "Confirm", "Refuse", "Claim", "Announce", "Announced"}
 
@@ -176,7 +218,7 @@ def publish(**changes: Any) -> Message:
 
 
 GOODBYES: Final[list[Message]] = [
-    Goodbye(code=code, reason="") for code in (GoodbyeCode.ELSEWHERE, GoodbyeCode.FENCED)
+    Goodbye(code=code, reason="") for code in (GoodbyeCode.ELSEWHERE, GoodbyeCode.DECLINED)
 ]
 WRONG_ANSWERS: Final[dict[type[Message], list[Message]]] = {
     Welcome: [
@@ -248,7 +290,6 @@ WRONG: Final[dict[LinkState, dict[type[Message], list[Message]]]] = {
         Join: [Join(operation=OTHERS_OPERATION), Join(operation=OperationId(""))],
         Leave: [
             sample(Leave, node=OTHER),
-            sample(Leave, distance=1),
             sample(Leave, operation=OTHERS_OPERATION),
         ],
         Goodbye: GOODBYES,
@@ -295,7 +336,7 @@ def test_a_broker_greets_on_behalf_of_its_host() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [publish(flags=Flag.AWAITED), Join(operation=OPERATION), OWN_LEAVE]
+    "message", [publish(flags=Flag.AWAITED), Join(operation=OPERATION), SAMPLE_OF[Leave]]
 )
 def test_what_a_child_may_say_a_parent_may_not(message: Message) -> None:
     require_legal(LinkState.TO_BROKER, SPEAKER, message)

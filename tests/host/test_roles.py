@@ -14,16 +14,19 @@ from broker.messages import (
     Confirm,
     Flag,
     GoodbyeCode,
+    Join,
     Leave,
     Message,
     NodeKind,
+    Progress,
     Publish,
     RefusalCode,
+    Relocate,
+    Seating,
     Settled,
     StatusRequest,
     Unsubscribe,
 )
-from broker.vocabulary import Join, Progress, Relocate, Seating
 from routing.ids import NodeId, OperationId, SubscriptionId
 from tests.host.peers import Alone, Peer, Visited
 from tests.host.worlds import Conversation
@@ -183,7 +186,7 @@ def test_a_full_broker_sends_clients_elsewhere() -> None:
     assert third.goodbye is not None
     assert third.goodbye.code is GoodbyeCode.DECLINED
     assert third.reason == "b1 has 2 clients, and no room"
-    first.steps(Leave(operation=first.operation, node=first.name, distance=0))
+    first.steps(Leave(operation=first.operation, node=first.name))
 
     assert host.peer("c3").welcome is not None
 
@@ -253,7 +256,7 @@ def last_words(peer: Peer) -> list[Message]:
         peer.publication(),
         peer.subscription("nyse/7"),
         Join(operation=peer.operation),
-        Leave(operation=peer.operation, node=peer.name, distance=0),
+        Leave(operation=peer.operation, node=peer.name),
     ]
 
 
@@ -261,7 +264,7 @@ def last_words(peer: Peer) -> list[Message]:
 def test_who_has_left_says_nothing_any_more(number: int) -> None:
     host = Alone()
     nyse = publisher(host)
-    leave = Leave(operation=nyse.operation, node=nyse.name, distance=0)
+    leave = Leave(operation=nyse.operation, node=nyse.name)
     nyse.steps(leave, last_words(nyse)[number])
     check_invariants(host.machine)
 
@@ -293,7 +296,7 @@ def test_a_broker_that_breaks_a_rule_is_told_which() -> None:
     broken: list[tuple[Message, str]] = [
         (Settled(7), "publication 7 is settled, which was never sent up"),
         (Publish(NodeId("p"), 1, 1, 0, b"\x81", b""), "content: not msgpack"),
-        (Leave(operation=OperationId("x"), node=NodeId("b"), distance=0), "of b, by evil"),
+        (Leave(operation=OperationId("x"), node=NodeId("b")), "of b, by evil"),
     ]
     for number, (message, reason) in enumerate(broken):
         evil = ears.peer(f"evil{number}", "a", kind=NodeKind.BROKER).joins()

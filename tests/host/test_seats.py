@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from broker.host.seats import Seats
 from broker.limits import Limits
-from broker.vocabulary import HostPlace, Life, Seat, Seating
+from broker.messages import HostPlace, Life, Seat, Seating
 from routing.ids import NodeId
 
 Piece = Seat | HostPlace | tuple[Life, bool]

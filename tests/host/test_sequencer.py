@@ -6,7 +6,7 @@ import pytest
 
 from broker.machine.neighbours import Route
 from broker.machine.places import PlacedPublications
-from broker.vocabulary import Turn
+from broker.messages import Turn
 from faulttol.steplog import Key
 from tests.host.worlds import MS, Conversation
 

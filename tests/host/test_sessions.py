@@ -8,10 +8,9 @@ import pytest
 from broker.client.states import ClientState
 from broker.effects import Effect, SendMessage
 from broker.limits import Limits
-from broker.messages import GoodbyeCode
+from broker.messages import GoodbyeCode, Welcome
 from broker.sim.nodes import Node
 from broker.sim.world import SIMULATED_LIMITS
-from broker.vocabulary import Welcome
 from faulttol.guarantees import check
 from routing.ids import NodeId
 from tests.host.worlds import LINK_DELAY_S, MS, Client, Conversation, Lively

@@ -7,10 +7,9 @@ import pytest
 
 from broker.holding import describe_held
 from broker.inputs import MessagesReceived
-from broker.messages import Publish
+from broker.messages import EndOfStep, Publish
 from broker.sim.hosts import StepCores
 from broker.sim.world import LIVELY_LIMITS, World
-from broker.vocabulary import EndOfStep
 from routing.ids import NodeId
 from routing.orderings import Cause
 from tests.host.worlds import LINK_DELAY_S, TIMEOUT_S, Client, Lively

@@ -15,12 +15,12 @@ from broker.host.link_states import LinkState
 from broker.inputs import LinkClosed, MessagesReceived
 from broker.limits import Limits
 from broker.machine.machine import Machine
+from broker.messages import Seating
 from broker.sim.cuts import Cut
 from broker.sim.hosts import StepCores
 from broker.sim.nodes import Node
 from broker.sim.runs import NEVER_TOO_MANY
 from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
-from broker.vocabulary import Seating
 from faulttol.guarantees import check
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from routing.values import Value

@@ -22,19 +22,21 @@ from broker.machine.steps import subject
 from broker.machine.streams import Travelling
 from broker.messages import (
     Advertise,
+    Begun,
     Claim,
     Confirm,
     Flag,
+    Join,
     Leave,
     Message,
     NodeKind,
     Publish,
+    Stamped,
     Subscribe,
     Unadvertise,
     Unsubscribe,
 )
 from broker.outbox import Outbox
-from broker.vocabulary import Begun, Join, Stamped
 from faulttol.stability import LeafStream
 from faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
 from routing.filter_text import parse_filter
@@ -161,7 +163,7 @@ class Leaf:
         self.is_leaving = True
         for name in self.subscriptions:
             self.world.asked[name][3] = self.world.time
-        self.request(Leave(operation=self.operation(), node=self.node, distance=0))
+        self.request(Leave(operation=self.operation(), node=self.node))
 
     def publish(self, count: int, value: int, flags: int) -> None:
         """Publish some, in one step."""

@@ -67,7 +67,7 @@ def _forget_what_is_not_stable(machine: Machine) -> None:
 
 def _wait_for_a_stranger(machine: Machine) -> None:
     machine.requests._operations._pending[OperationId("nyse#1")].missing = {
-        NodeId("b9"): Leave(operation=OperationId("x#1"), node=NodeId("x"), distance=0)
+        NodeId("b9"): Leave(operation=OperationId("x#1"), node=NodeId("x"))
     }
 
 

@@ -12,9 +12,8 @@ from broker.machine.attachments import attach
 from broker.machine.machine import Batch, Machine, Settings
 from broker.machine.neighbours import Neighbour
 from broker.machine.rebuild import rebuild
-from broker.messages import Confirm, Leave, Message, NodeKind, Refuse
+from broker.messages import Confirm, Join, Leave, Message, NodeKind, Refuse
 from broker.outbox import Outbox
-from broker.vocabulary import Join
 from faulttol.steplog import BROKER, CLIENT, Standing, Taken
 from routing.ids import NodeId, OperationId
 
@@ -92,7 +91,7 @@ class Tree:
     def leaves(self, at: str) -> None:
         machine = self.machines[NodeId(at)]
         client = machine.neighbours.below[SAME]
-        leave = Leave(operation=OperationId("same#leave"), node=SAME, distance=0)
+        leave = Leave(operation=OperationId("same#leave"), node=SAME)
         self.carry_out(machine, machine.take(client, Batch(client.taken + 1, [leave]), 0.0))
         self.settle()
 

@@ -17,9 +17,8 @@ from broker.codec import encode, encode_content
 from broker.limits import Limits
 from broker.machine.machine import Batch, Machine, Settings
 from broker.machine.neighbours import Neighbour
-from broker.messages import Advertise, Message, Publish, Settled, Subscribe
+from broker.messages import Advertise, Join, Message, Publish, Settled, Stamped, Subscribe
 from broker.outbox import Outbox
-from broker.vocabulary import Join, Stamped
 from faulttol.steplog import BROKER, Key, Standing, Taken
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 

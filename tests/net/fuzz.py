@@ -38,22 +38,26 @@ from broker.inputs import (
     MessagesReceived,
     TimerFired,
 )
-from broker.messages import Confirm, Message, NodeKind, Publish, StatusRequest
-from broker.sim.nodes import Node
-from broker.sim.world import LIVELY_LIMITS
-from broker.vocabulary import (
+from broker.messages import (
     Attach,
     AttachRequest,
     AttachTables,
+    Confirm,
     EndOfStep,
     Hello,
     HostPlace,
     Join,
     Life,
+    Message,
+    NodeKind,
+    Publish,
     Seat,
     Seating,
+    StatusRequest,
     Welcome,
 )
+from broker.sim.nodes import Node
+from broker.sim.world import LIVELY_LIMITS
 from routing.ids import NodeId, OperationId
 from routing.orderings import ORDERINGS
 from tests.host.test_link_states import HERE, PEER, SAMPLE_OF, hello

@@ -15,7 +15,7 @@ import trio
 from broker.codec import FrameDecoder
 from broker.effects import Level
 from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import Goodbye, Message, NodeKind
+from broker.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, NodeKind
 from broker.net import (
     BrokerAddresses,
     BrokerSettings,
@@ -24,7 +24,6 @@ from broker.net import (
     Subscription,
     serve_broker,
 )
-from broker.vocabulary import PROTOCOL_VERSION, Hello
 from routing.ids import NodeId
 from tests.wire import unchecked
 

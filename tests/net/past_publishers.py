@@ -20,9 +20,8 @@ import attrs
 import trio
 
 from broker.codec import encode_content
-from broker.messages import Advertise, Confirm, Leave, Publish
+from broker.messages import Advertise, Confirm, EndOfStep, Join, Leave, Publish
 from broker.net import Client, connect
-from broker.vocabulary import EndOfStep, Join
 from routing.ids import AdvertisementId, NodeId, OperationId
 from tests.net.overlay import hello, raw_peer
 from tests.processes import PLAIT, started
@@ -70,7 +69,7 @@ async def let_pass(address: str, names: Iterator[str]) -> None:
                     path=(node,),
                 ),
                 Publish(node, 1, 1, 0, encode_content({"x": 1}), b""),
-                Leave(operation=leave, node=node, distance=0),
+                Leave(operation=leave, node=node),
                 EndOfStep(step=2),
             )
             async for _ in peer.stream:

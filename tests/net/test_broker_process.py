@@ -15,9 +15,17 @@ import trio
 
 from broker.errors import AddressError, BadNameError, GaveUpError, ListenError
 from broker.limits import Limits
-from broker.messages import Goodbye, GoodbyeCode, NodeKind, StatusReply, StatusRequest
+from broker.messages import (
+    Goodbye,
+    GoodbyeCode,
+    Life,
+    NodeKind,
+    Seating,
+    StatusReply,
+    StatusRequest,
+    Welcome,
+)
 from broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
-from broker.vocabulary import Life, Seating, Welcome
 from faulttol.history import read_run
 from routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer

@@ -18,6 +18,7 @@ from broker.net import connection
 from broker.net.addresses import Endpoint
 from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
 
+PROGRESS = Progress(received=1, sent=2, forgotten=0)
 FRAME = encode(Heartbeat())
 LARGE = b"x" * (16 << 20)
 """More than any socket takes at once."""
@@ -61,10 +62,10 @@ async def test_what_is_written_is_sent_by_the_next_flush() -> None:
 
 async def test_one_read_brings_all_messages_that_are_there() -> None:
     with connected() as (connection, far, traffic):
-        sent = FRAME + encode(Progress(1, 2)) + FRAME
+        sent = FRAME + encode(PROGRESS) + FRAME
         far.send(sent[:-4])
 
-        assert await connection.receive() == [Heartbeat(), Progress(1, 2)]
+        assert await connection.receive() == [Heartbeat(), PROGRESS]
 
         far.send(sent[-4:])
 

@@ -134,11 +134,11 @@ async def test_a_link_has_its_messages_in_the_order_of_the_effects() -> None:
     async with driven() as scene:
         with scene.connect() as one, scene.connect() as two:
             scene.send(
-                SendMessage(to(1, 2), Progress(1, 0)),
-                SendMessage(to(1, 2), Progress(2, 0)),
-                SendMessage(to(2), Progress(3, 0)),
-                SendMessage(to(2, 1), Progress(4, 0)),
-                SendMessage(to(1, 7), Progress(5, 0)),  # 7 is gone
+                SendMessage(to(1, 2), Progress(received=1, sent=0, forgotten=0)),
+                SendMessage(to(1, 2), Progress(received=2, sent=0, forgotten=0)),
+                SendMessage(to(2), Progress(received=3, sent=0, forgotten=0)),
+                SendMessage(to(2, 1), Progress(received=4, sent=0, forgotten=0)),
+                SendMessage(to(1, 7), Progress(received=5, sent=0, forgotten=0)),  # 7 is gone
             )
 
             assert [m.received for m in await receive(one, 4)] == [1, 2, 4, 5]  # type: ignore[union-attr]
@@ -348,8 +348,10 @@ async def test_what_one_link_sends_is_taken_in_by_portions_between_which_others_
 ):
     async with driven(limits=Limits(step_s=0.0)) as scene:
         with scene.connect() as busy, scene.connect() as other:
-            busy.send(b"".join(encode(Progress(n, 0)) for n in range(2000)))
-            other.send(encode(Progress(7, 7)))
+            busy.send(
+                b"".join(encode(Progress(received=n, sent=0, forgotten=0)) for n in range(2000))
+            )
+            other.send(encode(Progress(received=7, sent=7, forgotten=0)))
             taken: list[Message] = []
             while len(taken) < 2001:
                 await trio.lowlevel.checkpoint()
@@ -359,7 +361,7 @@ async def test_what_one_link_sends_is_taken_in_by_portions_between_which_others_
             assert [one.link for one in told][-1] == 1
             assert max(len(one.messages) for one in told) == AT_ONCE_FIRST
             of_busy = [message for one in told if one.link == 1 for message in one.messages]
-            assert of_busy == [Progress(n, 0) for n in range(2000)]
+            assert of_busy == [Progress(received=n, sent=0, forgotten=0) for n in range(2000)]
 
 
 async def test_what_a_peer_would_refuse_is_not_sent_and_the_link_goes_on() -> None:
@@ -392,10 +394,10 @@ async def test_while_a_trunk_is_congested_gated_links_are_not_read() -> None:
             await trio.testing.wait_all_tasks_blocked()
             while scene.driver.gate.is_open:
                 scene.send(SendMessage(to(1), BODY))
-            gated.send(encode(Progress(2, 0)))
+            gated.send(encode(Progress(received=2, sent=0, forgotten=0)))
             await scene.core.until(MessagesReceived)
-            gated.send(encode(Progress(3, 0)))
-            other.send(encode(Progress(9, 0)))
+            gated.send(encode(Progress(received=3, sent=0, forgotten=0)))
+            other.send(encode(Progress(received=9, sent=0, forgotten=0)))
 
             # The one read that was under way has still come through; now the gate holds.
             assert (await scene.core.until(MessagesReceived, 2)).link == 3
@@ -411,7 +413,7 @@ async def test_while_a_trunk_is_congested_gated_links_are_not_read() -> None:
                 late = await scene.core.until(MessagesReceived, 3)
                 nursery.cancel_scope.cancel()
 
-            assert late == MessagesReceived(LinkId(2), [Progress(3, 0)])
+            assert late == MessagesReceived(LinkId(2), [Progress(received=3, sent=0, forgotten=0)])
             assert scene.driver.gate.is_open
 
 

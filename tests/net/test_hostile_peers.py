@@ -15,16 +15,20 @@ from broker.limits import Limits
 from broker.messages import (
     Advertise,
     Confirm,
+    EndOfStep,
     Goodbye,
     GoodbyeCode,
     Heartbeat,
+    Join,
     Message,
+    Progress,
     Publish,
     Refuse,
+    Seating,
     Subscribe,
+    Welcome,
 )
 from broker.net import connect
-from broker.vocabulary import EndOfStep, Join, Progress, Seating, Welcome
 from routing.filter_text import parse_filter
 from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.net.overlay import Overlay, hello, publisher_and_subscriber, raw_peer, take

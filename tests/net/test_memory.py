@@ -15,9 +15,9 @@ from broker.codec import FrameDecoder, encode
 from broker.effects import Level
 from broker.errors import StateError
 from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
+from broker.messages import HostPlace, Life, Seat, Seating
 from broker.net import memory
 from broker.net.memory import Keeper, Memory, recall
-from broker.vocabulary import HostPlace, Life, Seat, Seating
 from routing.ids import NodeId
 from tests.patience import PATIENCE_S
 

@@ -58,13 +58,9 @@ arrivals = st.builds(
 )
 
 
-late = st.tuples(arrivals, st.integers(0, 5))
-"""Of those that come late, before which of those that are held."""
-
-
-@given(st.lists(st.one_of(arrivals, late, st.integers(0, 5)), max_size=40))
+@given(st.lists(st.one_of(arrivals, st.integers(0, 5)), max_size=40))
 def test_the_queue_settles_what_its_definition_settles(
-    happenings: list[Arrived | tuple[Arrived, int] | int],
+    happenings: list[Arrived | int],
 ) -> None:
     queue: Pairwise[Arrived] = Pairwise()
     definition = Definition()
@@ -74,16 +70,6 @@ def test_the_queue_settles_what_its_definition_settles(
             arrival = attrs.evolve(happening, number=number)
             definition.held.append(arrival)
             settled = queue.arrived(arrival)
-            if arrival.waits:
-                waiting.append(arrival)
-        elif isinstance(happening, tuple):
-            late_one, place = happening
-            if place >= len(definition.held):
-                continue
-            arrival = attrs.evolve(late_one, number=number)
-            later = definition.held[place]
-            definition.held.insert(place, arrival)
-            settled = queue.arrived_before(arrival, later)
             if arrival.waits:
                 waiting.append(arrival)
         elif happening < len(waiting):  # any of them: the queue does not count on an order

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
-from broker.interests import FILTER, FLOODING
+from broker.machine.interests import FILTER, FLOODING
 from routing.ids import NodeId
 from scripts.bench.faults import FAULT_FREE, FaultSession, command, measure
 from scripts.bench.faults_cost import Cost, measure_cost

@@ -10,7 +10,7 @@ from broker.effects import (
     Effect,
     OpenLink,
     RecordHistory,
-    RememberLinks,
+    RememberSeats,
     SendMessage,
     SetTimer,
 )
@@ -24,16 +24,21 @@ from broker.inputs import (
     TimerFired,
 )
 from broker.limits import Limits
-from broker.messages import GoodbyeCode, Progress
+from broker.messages import GoodbyeCode, HostPlace, Message, Progress, Seating
 from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
 from broker.sim.cuts import Cut
 from broker.sim.nodes import DiskState, Node
 from broker.sim.world import World
-from faulttol.neighbourhood import TopologyLink
 from routing.ids import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
 DELAY_S = 0.01
+
+
+def number_message(number: int) -> Message:
+    return Progress(received=number, sent=0, forgotten=0)
+
+
 Answer = Callable[[Any], list[Effect]]
 
 
@@ -87,7 +92,7 @@ class Echo(HostDoor):
 
     def says(self, *numbers: int) -> list[Effect]:
         """What sends these over its first link."""
-        return [SendMessage((self.links[0],), Progress(number, 0)) for number in numbers]
+        return [SendMessage((self.links[0],), number_message(number)) for number in numbers]
 
 
 class EchoCores(Cores):
@@ -372,7 +377,7 @@ def test_while_a_node_works_everything_else_waits_and_what_it_sends_leaves_at_th
     world = a_world(step_cost_s=0.1)
     one, other = a_pair(world)
     other.answers[MessagesReceived] = lambda read: [
-        SendMessage((read.link,), Progress(len(read.messages), 0))
+        SendMessage((read.link,), number_message(len(read.messages)))
     ]
     for number in range(5):
         world.at(1.0 + number * 0.001, does, world, A, *one.says(number))
@@ -429,8 +434,8 @@ def test_a_crash_tears_what_a_step_has_sent_between_any_two_messages() -> None:
     assert seen == {0, 1, 2, 3, 4}
 
 
-_LINKS = tuple(
-    (TopologyLink(parent=A, child=NodeId(f"n{number}"), incarnation=1, kind="broker", address=""),)
+_KNOWN = tuple(
+    Seating(hosts=(HostPlace(host=NodeId(f"n{number}"), incarnation=1, address=""),))
     for number in range(3)
 )
 
@@ -438,8 +443,8 @@ _LINKS = tuple(
 def _written_three_times(seed: int) -> World:
     world = a_world(seed)
     world.add_broker(A, None)
-    for links in _LINKS:
-        does(world, A, RememberLinks(links))
+    for seating in _KNOWN:
+        does(world, A, RememberSeats(seating))
     world.crash(A)
     return world
 
@@ -449,7 +454,7 @@ def test_a_host_comes_back_with_what_it_wrote_last() -> None:
     world.restart(A)
 
     echo = world.nodes[A].core
-    assert (echo.life, echo.remembered) == (2, _LINKS[-1])
+    assert (echo.life, echo.remembered) == (2, _KNOWN[-1])
 
 
 def test_a_host_comes_back_with_what_it_wrote_once_upon_a_time() -> None:
@@ -459,7 +464,7 @@ def test_a_host_comes_back_with_what_it_wrote_once_upon_a_time() -> None:
         world.restart(A, DiskState.OLD)
         seen.append(world.nodes[A].core.remembered)
 
-    assert {None, *_LINKS} == set(seen)
+    assert {None, *_KNOWN} == set(seen)
 
 
 def test_a_host_without_a_disk_takes_itself_for_new() -> None:
