@@ -110,11 +110,11 @@ class Greetings:
         if broker is None and parts.me.is_ready:
             self._send_elsewhere(connection, f"{parts.me.name} plays nothing")
             return
-        if broker is None or (broker in parts.playing.brokers and not parts.me.is_ready):
+        played = None if broker is None else parts.playing.brokers.get(broker)
+        if broker is None or (played is not None and not played.machine.has_joined):
             self._waiting.append(connection)  # nothing is known here yet
             return
         connection.node = broker
-        played = parts.playing.brokers.get(broker)
         if played is None:
             self._greet_for_another(connection, hello, broker)
             return

@@ -178,8 +178,12 @@ class Takeovers:
             for near in (*self._seats.children_of(broker), *([] if parent is None else [parent])):
                 found[near, broker] = NodeKind.BROKER
             for node, standing in self._library.neighbours_of(broker).items():
-                if not standing.is_away:
-                    found.setdefault((node, broker), NodeKind(standing.kind))
+                kind = NodeKind(standing.kind)
+                is_elsewhere = kind is NodeKind.BROKER and self._seats.is_there(node)
+                # Else it has a seat beside this broker, and is found already; or it was about to
+                # join this one, did not know that it might, and has its place somewhere else.
+                if not (standing.is_away or is_elsewhere):
+                    found.setdefault((node, broker), kind)
         return [(border, kind) for border, kind in found.items() if border[0] not in region]
 
     def missing(self, region: frozenset[NodeId]) -> list[tuple[Border, NodeKind]]:

@@ -190,3 +190,38 @@ def test_nothing_is_given_to_a_host_that_is_about_to_join() -> None:
     overlay.passes(2 * TIMEOUT_S)
     assert overlay.players("b1") == ["b2"]
     assert overlay.troubles() == []
+
+
+def test_nobody_waits_for_a_broker_that_did_not_hear_that_it_was_let_in() -> None:
+    """It is in the log of the one that it was about to join, and has its place elsewhere."""
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    overlay.world.add_broker(NodeId("b2"), NodeId("b1"), fallbacks=[NodeId("b0")])
+    machine = overlay.host("b1").parts.playing.brokers[NodeId("b1")].machine
+    while NodeId("b2") not in machine.neighbours.below:
+        overlay.passes(LINK_DELAY_S / 2)
+    overlay.world.break_link(NodeId("b1"), NodeId("b2"))
+    overlay.relocates("b1", host="b0")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert (overlay.players("b1"), overlay.players("b2")) == (["b0"], ["b2"])
+    assert overlay.troubles() == []
+
+
+def test_a_host_that_is_about_to_join_greets_on_behalf_of_what_it_has_taken_up() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b2="b0")
+    overlay.freezes("b2")  # so nobody confirms that b1 may join
+    overlay.world.add_broker(NodeId("b1"), NodeId("b0"))
+    overlay.passes(8 * LINK_DELAY_S)
+    overlay.crashes("b0")
+    overlay.passes(8 * LINK_DELAY_S)
+    overlay.goes_on("b2")
+    while not overlay.players("b0"):
+        overlay.passes(LINK_DELAY_S / 2)
+    overlay.world.break_link(NodeId("b2"), NodeId("b1"))
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.players("b0") == ["b1"]
+    assert overlay.world.nodes[NodeId("b1")].is_ready
+    assert overlay.troubles() == []
