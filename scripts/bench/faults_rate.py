@@ -11,6 +11,7 @@ ones are issued when all timeouts are long over, and tell whether the overlay ha
 
 import random
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,7 @@ from broker.client.core import ClientCore
 from broker.client.states import ClientState
 from broker.effects import Delivery
 from broker.sim.hosts import HostCores
-from broker.sim.world import World
+from broker.sim.world import SIMULATED_LIMITS, World
 from faulttol.guarantees import check
 from routing.ids import NodeId
 from routing.orderings import DEFAULT_ORDERING
@@ -32,7 +33,11 @@ PER_TOPIC: Final = 4
 FALLBACKS: Final = 3
 """Brokers beside its own that each client has been told of, and each broker beside its parent."""
 JOINED_S: Final = 3.0
-"""When every broker has joined; then clients begin."""
+"""When every broker has joined, of a small overlay; then clients begin."""
+JOINING_MAX_S: Final = 600.0
+"""And of a large one at the latest: each joins when its parent has, and all others are asked."""
+TICK_S: Final = SIMULATED_LIMITS.heartbeat_interval_s
+"""Everything else is later by a number of ticks, if joining takes longer."""
 CRASH_AT_S: Final = 5.2
 """Not at a tick of the heartbeat."""
 BEGIN_S: Final = 5.0
@@ -103,6 +108,7 @@ class _Scene:
         """Publisher, number and subscriber; whether later or not."""
         self.delivered: set[tuple[NodeId, int, NodeId]] = set()
         self.failed: list[str] = []
+        self.later_s = 0.0
         for broker in self.overlay.brokers:
             parent = self.overlay.parent_of(broker)
             self.world.add_broker(
@@ -115,6 +121,18 @@ class _Scene:
     def _fallbacks(self, broker: str) -> list[NodeId]:
         others = [NodeId(other) for other in self.overlay.brokers if other != broker]
         return self.chance.sample(others, min(FALLBACKS, len(others)))
+
+    def join(self) -> None:
+        """Wait until every broker has joined."""
+        self.world.run(until=JOINED_S)
+        while late := [node.name for node in self.world.nodes.values() if not node.is_ready]:
+            self.later_s += TICK_S
+            assert self.later_s < JOINING_MAX_S, f"not there in time: {late}"
+            self.world.run(until=JOINED_S + self.later_s)
+
+    def at(self, time: float, action: Callable[..., object], *arguments: object) -> None:
+        """Do something at a time that counts from when everybody could have joined."""
+        self.world.at(time + self.later_s, action, *arguments)
 
     def add_clients(self) -> None:
         topics = max(1, self.clients // PER_TOPIC)
@@ -132,8 +150,8 @@ class _Scene:
             phase_s = INTERVAL_S * number / self.clients
             for turn in range(PUBLICATIONS):
                 at = BEGIN_S + phase_s + turn * INTERVAL_S
-                self.world.at(at, self._publish, publisher, topic, False)
-            self.world.at(LATER_S + phase_s, self._publish, publisher, topic, True)
+                self.at(at, self._publish, publisher, topic, False)
+            self.at(LATER_S + phase_s, self._publish, publisher, topic, True)
 
     def _ask(self, name: NodeId, topic: int) -> None:
         world = self.world
@@ -185,13 +203,11 @@ def measure_rate(
     """Kill a share of the brokers at once, and count what is delivered."""
     scene = _Scene(brokers, delta, clients, seed)
     world = scene.world
-    world.run(until=JOINED_S)
-    late = [node.name for node in world.nodes.values() if not node.is_ready]
-    assert not late, f"not there in time: {late}"
+    scene.join()
     scene.add_clients()
     failed = round(share * brokers)
-    world.at(CRASH_AT_S, scene.crash, failed)
-    world.run(until=END_S)
+    scene.at(CRASH_AT_S, scene.crash, failed)
+    world.run(until=END_S + scene.later_s)
     report = check(world.records(), ordering=DEFAULT_ORDERING, delta=delta)
     unsafe = Counter(violation.guarantee for violation in report.violations)
     del unsafe["loss"]
