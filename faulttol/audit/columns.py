@@ -54,15 +54,28 @@ _INTEGER: Final = r"(?:0|[1-9][0-9]{0,17})"
 _NUMBER: Final = rf"-?{_INTEGER}(?:\.[0-9]{{1,20}})?(?:e[-+]?[0-9]{{1,2}})?"
 _VALUE: Final = rf"(?:{_STRING}|{_NUMBER}|true|false)"
 
+_NUMBER_OF: Final = rf"{_STRING}:{_INTEGER}"
+_NUMBERS: Final = rf"\{{(?:{_NUMBER_OF}(?:,{_NUMBER_OF})*)?\}}"
+
 _FORMS: Final[dict[tuple[type, ...], tuple[str, pa.DataType]]] = {
     (str,): (_STRING, pa.string()),
     (int,): (_INTEGER, pa.int64()),
     (int, float): (_NUMBER, pa.float64()),
     (bool,): ("(?:true|false)", pa.bool_()),
+    (bool, type(None)): ("(?:true|false)", pa.bool_()),
     (list,): (rf"\[(?:{_STRING}(?:,{_STRING})*)?\]", pa.list_(pa.string())),
     (dict,): (rf"\{{(?:{_STRING}:{_VALUE}(?:,{_STRING}:{_VALUE})*)?\}}", pa.string()),
+    (dict, type(None)): (rf"\{{{_NUMBER_OF}(?:,{_STRING}:{_NUMBERS})*\}}", pa.string()),
 }
 """How values of each type are written, and the type of the column that they become."""
+
+
+_ABSENT: Final[dict[str, bool]] = {"in_order": True}
+"""What is so where a record has nothing on it."""
+_OPTIONAL: Final = frozenset(
+    field.name for kind in FREQUENT for field in KINDS[kind] if field.is_optional
+)
+"""The fields that are the last ones of their kind, or not there."""
 
 
 class Names:
@@ -155,7 +168,9 @@ class Lines:
         for part in parts:
             name_of = lines.names.numbers(part.names.things)
             for kind, columns in part.columns.items():
-                texts = [field.name for field in _fields(kind) if {str, dict} & set(field.types)]
+                texts = [
+                    field.name for field in _columns_of(kind) if {str, dict} & set(field.types)
+                ]
                 renamed = {name: name_of[columns[name]] for name in texts if name in columns}
                 moved = {"file": columns["file"] + first_file}
                 chunks.setdefault(kind, []).append(columns | renamed | moved)
@@ -329,24 +344,28 @@ def _is_text(data: bytes) -> bool:
 
 
 def _pattern(kind: str, run: str) -> str:
-    forms = {field.name: f'"{field.name}":{_form(field)}' for field in _fields(kind)}
+    forms = {field.name: f'"{field.name}":{_form(field)}' for field in (*HEADER, *KINDS[kind])}
     forms["run"] = f'"run":{re.escape(json.dumps(run, ensure_ascii=False))}'
     forms["kind"] = f'"kind":"{kind}"'
-    return rf"^\{{{','.join(forms.values())}\}}\n$"
+    told = [form for name, form in forms.items() if name not in _OPTIONAL]
+    optional = [f"(?:,{form})?" for name, form in forms.items() if name in _OPTIONAL]
+    return rf"^\{{{','.join(told)}{''.join(optional)}\}}\n$"
 
 
-def _fields(kind: str) -> tuple[Field, ...]:
-    return (*HEADER, *KINDS[kind])
+def _columns_of(kind: str) -> list[Field]:
+    """Return the fields that are judged: a stamp is not, but by `faulttol/stamps.py`."""
+    fields = (*HEADER, *KINDS[kind])
+    return [field for field in fields if field.name not in ("run", "kind", "stamp")]
 
 
 def _form(field: Field) -> str:
     form, _ = _FORMS[field.types]
-    return f"(?P<{field.name}>{form})" if dict in field.types else form
+    return f"(?P<{field.name}>{form})" if field.types == (dict,) else form
 
 
 def _parsed(kind: str, pattern: str, text: pa.Array, lines: Lines) -> Columns:
     """Parse lines that all have the form of this kind."""
-    fields = [field for field in _fields(kind) if field.name not in ("run", "kind")]
+    fields = _columns_of(kind)
     own_text = [field.name for field in fields if dict in field.types]
     schema = pa.schema(
         [(field.name, _FORMS[field.types][1]) for field in fields if field.name not in own_text]
@@ -361,6 +380,9 @@ def _parsed(kind: str, pattern: str, text: pa.Array, lines: Lines) -> Columns:
     )
     assert table.num_rows == len(text)
     parsed = {name: table.column(name).combine_chunks() for name in schema.names}
+    parsed |= {
+        name: parsed[name].fill_null(other) for name, other in _ABSENT.items() if name in parsed
+    }
     if own_text:
         extracted = pc.extract_regex(text, pattern=pattern)
         parsed |= {name: extracted.field(name).cast(pa.large_string()) for name in own_text}
@@ -376,16 +398,20 @@ def _numbers_in(column: pa.Array, lines: Lines) -> npt.NDArray[Any]:
     return values
 
 
+def _value(record: Record, field: Field) -> Any:
+    """Return what a record says; a field that may be absent may be null as well."""
+    value = record.get(field.name) if field.is_optional else record[field.name]
+    return _ABSENT[field.name] if value is None else value
+
+
 def _converted(kind: str, rows: Sequence[tuple[int, int, Record]], lines: Lines) -> Columns:
     """Make columns of records that were decoded one by one."""
     columns: Columns = {
         "file": np.array([file for file, _, _ in rows], np.int64),
         "line": np.array([line for _, line, _ in rows], np.int64),
     }
-    for field in _fields(kind):
-        if field.name in ("run", "kind"):
-            continue
-        values = [record[field.name] for _, _, record in rows]
+    for field in _columns_of(kind):
+        values = [_value(record, field) for _, _, record in rows]
         if str in field.types:
             columns[field.name] = lines.names.numbers(values)
         elif list in field.types:

@@ -255,6 +255,8 @@ class Deliveries:
     asks_for_order: Truths
     fits: Truths
     """Whether the publication was published, and matches the subscriptions that are named."""
+    in_place: Truths
+    """Whether the subscriber was not told that it comes out of order."""
 
     @classmethod
     def of(
@@ -285,6 +287,7 @@ class Deliveries:
             is_held=is_held,
             asks_for_order=asks_for_order,
             fits=fits,
+            in_place=delivered["in_order"],
         )
 
     def __len__(self) -> int:
@@ -312,7 +315,8 @@ class Deliveries:
     def is_in_order(self) -> Truths:
         """Tell which are the first of their publication for a subscriber that order is due to."""
         ordered = np.append(self.publications.ordered, np.ones(self.publications.count, np.bool_))
-        return ~self.is_repeated & self.asks_for_order & ordered[self.number]
+        is_due = self.asks_for_order & self.in_place
+        return ~self.is_repeated & is_due & ordered[self.number]
 
     def links(self) -> tuple[Numbers, Numbers]:
         """Link each publication to the one that the same subscriber delivered next in order."""
