@@ -269,12 +269,14 @@ def test_status_walks_the_overlay(broker: RunningBroker) -> None:
         other.terminate()
         other.communicate(timeout=PATIENCE_S)
 
-    assert [line.split()[:3] for line in table.stdout.splitlines()] == [
-        ["2", "brokers,", "all"],
-        ["broker", "address", "parent"],
-        ["b1", broker.address, "-"],
-        ["b2", address, "b1"],
+    summary, *rows, outlook = table.stdout.splitlines()
+    assert summary.startswith("2 brokers, all operational")
+    assert [line.split()[:5] for line in rows] == [
+        ["broker", "host", "term", "address", "parent"],
+        ["b1", "b1", "1", broker.address, "-"],
+        ["b2", "b2", "1", address, "b1"],
     ]
+    assert outlook == "one more failure would be survived now"
     assert [report["node"] for report in reports] == ["b2", "b1"]
 
 
