@@ -25,7 +25,6 @@ COUNTER_BYTES: Final = 9
 UTF8_BYTES: Final = 4
 """One character on the wire, at most."""
 
-
 ERAS_MAX: Final = 1 << 31
 """How often a neighbour may say that the streams of a link have begun anew: far more often than
 they can have, and they can once more."""
@@ -37,7 +36,7 @@ be counted. After the last one nobody could rebuild it."""
 INCARNATION_MAX: Final = (1 << 53) - 1
 """What every reader of JSON reads exactly; as milliseconds since 1970, the year 287396."""
 STATE_BYTES_MAX: Final = 64 << 20
-"""What a broker reads of its state file: 100,000 links with long names."""
+"""What a broker reads of its state file: 100,000 seats with long names."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +50,7 @@ class Limits:
     portion_bytes_max: int = 256 << 10
     """From here on the lists of a message travel in portions: some 20 ms of work each."""
     lists_bytes_max: int = 16 << 20
-    """Of all portions of one message together: who speaks for 500,000 subscriptions fits."""
+    """Of all portions of one message together: who plays 100,000 brokers fits."""
     logs_bytes_max: int = 2 << 20
     """Step logs in one message, in portions too: some 700,000 steps. In memory they are a hundred
     times as large, and a log that has grown so long means that something is not made stable."""

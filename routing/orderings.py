@@ -123,8 +123,7 @@ class Sequencer(_SettleOnArrival[Arrival]):
     Every publication climbs to the root, whoever wants it, and comes back down from there, to its
     origin too. All subscribers see parts of one sequence, so it keeps pairwise order; the price is
     the way to the root for everybody, and a root that handles everything. Links are FIFO, so
-    nobody has to sort; the root writes its place on a publication for those who have to go on when
-    a broker has failed, see `broker/sequenced_reunion.py`.
+    nobody has to sort.
     """
 
     name: ClassVar = "sequencer"
