@@ -313,13 +313,16 @@ async def _restart(broker: str, brokers: RunningOverlay) -> None:
 
 
 async def _has_its_place(broker: str, brokers: RunningOverlay) -> bool:
+    """Whether a broker is played by its own process, and no failure would be one too many."""
+    others = [name for name in brokers.processes if name != broker]
     try:
-        reports = [await ask(*split(brokers.address_of(name))) for name in brokers.processes]
+        for name in (broker, *others):
+            report = await ask(*split(brokers.address_of(name)))
+            if report["vulnerable"] or (name == broker and broker not in players([report])):
+                return False
     except OSError:
         return False
-    played = players(reports)
-    at_home = broker in played and played[broker]["host"] == broker
-    return at_home and not any(report["vulnerable"] for report in reports)
+    return True
 
 
 async def _unconfirmed(publishers: Sequence[Client]) -> list[str]:

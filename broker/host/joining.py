@@ -57,12 +57,13 @@ class Joining:
         self._was_there = bool(remembered and remembered.seats)
         self._is_new = not (standby or self._was_there)
         """Whether it asks to be let in as a broker that nobody knows."""
-        self._is_root = join is None and not self._was_there
         self._candidates = list(dict.fromkeys([*filter(None, [join]), *fallbacks]))
         self._told_at_first = tuple(self._candidates)
         if remembered is not None:
             others = [p.address for p in remembered.hosts if p.host != parts.me.name]
             self._candidates = list(dict.fromkeys([*self._candidates, *others]))
+        was_alone = self._was_root() and not self._candidates
+        self._is_root = was_alone or (join is None and not self._was_there)
         self._next = 0
         self._rounds = 0
         self._site = ""

@@ -198,7 +198,8 @@ class World:
         )
         start_again = partial(self.add_broker, name, join=join, **settings)
         node = self.add_host(name, door, core, address=address, start_again=start_again)
-        node.disk.versions.append((incarnation, remembered))
+        # What it found there is older than what it has written when it started.
+        node.disk.versions.insert(0, (incarnation, remembered))
         return node
 
     def add_client(self, name: NodeId, *brokers: NodeId, incarnation: int = 1) -> Node:

@@ -355,3 +355,15 @@ def test_clients_are_waited_for_from_when_it_is_certain_that_their_broker_has_fa
     assert overlay.players("b1") == ["b0"]
     assert reader.received == ["writer:1"]
     assert overlay.troubles() == []
+
+
+def test_a_root_that_was_alone_is_the_root_again_when_it_comes_back() -> None:
+    overlay = Lively()
+    overlay.brokers("b0")
+    overlay.crashes("b0")
+    overlay.restarts("b0")
+    overlay.passes(0.1)
+
+    assert overlay.players("b0") == ["b0"]
+    assert overlay.host("b0").parts.playing.brokers[NodeId("b0")].term == 2
+    assert overlay.troubles() == []
