@@ -145,7 +145,8 @@ def _others(report: StatusReport) -> Iterator[tuple[str, str]]:
         if neighbour["kind"] == NodeKind.BROKER and neighbour["address"]:
             yield neighbour["address"], neighbour["host"]
     for place in report["hosts"]:
-        yield place["address"], place["host"]
+        if place["address"]:
+            yield place["address"], place["host"]
 
 
 def _identity(report: StatusReport | Unreachable) -> str:
