@@ -557,7 +557,8 @@ class Failover:
         purpose = ToBroker(node, broker)
         if any(c.purpose == purpose for c in parts.connections.with_state(*_ON_THE_WAY)):
             return
-        if parts.doubts.standing_of(seat.life) is Standing.VISITED:
+        is_visited = parts.doubts.standing_of(seat.life) is Standing.VISITED
+        if is_visited and not parts.seats.is_lost(broker):
             return  # it is known in a moment whether it lives
         doubted = parts.doubts.doubted()
         if parts.me.settings.delta and parts.seats.is_lost(broker, doubted):
