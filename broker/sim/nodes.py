@@ -11,7 +11,7 @@ from broker.effects import Delivery, Effect, Refusal
 from broker.inputs import Input, LinkId
 from broker.messages import Message
 from broker.sim.clocks import Clock
-from broker.sim.cores import ClientDoor, Door, HostDoor
+from broker.sim.doors import ClientDoor, Door, HostDoor
 from faulttol.history import MemoryHistory
 from routing.ids import NodeId, OperationId
 

@@ -25,8 +25,9 @@ from broker.inputs import (
 )
 from broker.limits import Limits
 from broker.messages import GoodbyeCode, HostPlace, Message, Progress, Seating
-from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
 from broker.sim.cuts import Cut
+from broker.sim.doors import ClientDoor, HostDoor
+from broker.sim.hosts import HostCores
 from broker.sim.nodes import DiskState, Node
 from broker.sim.world import World
 from routing.ids import NodeId
@@ -95,7 +96,7 @@ class Echo(HostDoor):
         return [SendMessage((self.links[0],), number_message(number)) for number in numbers]
 
 
-class EchoCores(Cores):
+class EchoCores(HostCores):
     """Hosts that echo."""
 
     def host(
@@ -117,7 +118,7 @@ class EchoCores(Cores):
     ) -> tuple[Any, ClientDoor]:
         raise NotImplementedError
 
-    def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
+    def unresolved(self, nodes: Collection[Node]) -> list[NodeId]:
         return [node.name for node in nodes if not node.is_alive]
 
 
