@@ -560,18 +560,6 @@ def test_messages_of_numbers_and_bytes_are_read_alike_in_one_go_and_field_by_fie
         assert read() == at_once
 
 
-def test_a_node_in_the_tree_is_a_broker_or_a_client() -> None:
-    """Whoever looks at it later has nobody to blame for anything else."""
-    link = TopologyLink(
-        child=NodeId("x"), parent=NodeId("y"), kind="monitor", incarnation=1, address=""
-    )
-    bad = Packer().pack([9, [list(attrs.astuple(link))], []])
-
-    assert "Neighbourhood.links.kind: 'monitor', expected one of broker, client" in refusal_of(
-        frame_of(bad)
-    )
-
-
 @pytest.mark.parametrize("field", ["incarnation", "seq", "flags"])
 def test_a_number_after_which_there_is_no_next_one_is_refused(field: str) -> None:
     """Somebody would count on, and could not say it any more."""

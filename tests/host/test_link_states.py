@@ -375,7 +375,7 @@ def test_a_usual_end_is_a_legal_one(state: LinkState, step: int, logs: bytes) ->
 
 
 @pytest.mark.parametrize("state", LinkState)
-@pytest.mark.parametrize("message", NEW_SAMPLES)
+@pytest.mark.parametrize("message", SAMPLES)
 def test_nothing_else_is_a_usual_end(state: LinkState, message: Message) -> None:
     assert isinstance(message, EndOfStep) or not is_usual_end(state, 0, message)
 
