@@ -13,7 +13,6 @@ from broker.machine.neighbours import Above, Arrival, Below, Marks, Neighbour, R
 from broker.machine.steps import AGREED
 from broker.machine.streams import kept
 from broker.messages import Publish, Unadvertise, Unsubscribe
-from faulttol.stability import StreamBelow
 from faulttol.steplog import Key
 
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
@@ -27,9 +26,6 @@ def join_streams(machine: Machine, neighbour: Neighbour, theirs: Attachment) -> 
         neighbour.sent.advance_confirmed()
         neighbour.received.advance_confirmed()
         machine.publications.awaiting = waiting(neighbour)
-    else:
-        _confirm(neighbour.sent, theirs.received.confirmed)
-        _confirm(neighbour.received, theirs.sent.confirmed)
     yield
     _agree_on_tables(machine, neighbour, theirs)
 
@@ -144,11 +140,6 @@ def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment)
             operation = steps.new_operation()
             steps.send(neighbour, Unsubscribe(operation=operation, subscription=subscription))
     steps.number, steps.mark = last, ""
-
-
-def _confirm(stream: StreamBelow[Arrival], count: int) -> None:
-    """What the neighbour has confirmed."""
-    stream.confirm_up_to(max(stream.confirmed_count, min(count, stream.count)))
 
 
 def _stable(publication: Publish, source: Neighbour) -> Arrival:

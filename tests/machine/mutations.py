@@ -1,7 +1,7 @@
 """Each rule that a rebuild relies on is taken out, and missed.
 
-`python -m tests.machine.mutations [--runs N] [NAME ...]` looks for the first random run
-(`overlay.py`), and for the first small system (`exploration.py`), that goes wrong without the rule.
+`python -m tests.machine.mutations [--runs N] [NAME ...]` looks for the first small system
+(`exploration.py`), and for the first random run (`overlay.py`), that goes wrong without the rule.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from broker.machine.publications import Publications, Remembered
 from broker.machine.rebuild import Rebuilding
 from broker.machine.requests import Requests
 from broker.machine.steps import Steps
-from broker.messages import Message, Publish, Settled
+from broker.messages import Publish, Settled
 from faulttol.steplog import Entry, StepLog
 from routing.ids import NodeId
 from tests.machine.automata import BrokerNode, Client
@@ -35,9 +35,44 @@ from tests.machine.exploration import (
     publisher,
     subscriber,
 )
-from tests.machine.overlay import Leaf, World, random_world
+from tests.machine.overlay import Leaf, World, crowded_world, random_world
 
 Patch = pytest.MonkeyPatch
+
+
+@attrs.frozen(kw_only=True)
+class Kind:
+    """A kind of random runs."""
+
+    is_crowded: bool = False
+    is_uneven: bool = False
+    crashes: int = 6
+    deaths: int = 0
+    """Of clients."""
+    cuts: int = 0
+
+    def run(self, seed: int) -> World:
+        """One of them."""
+        run = crowded_world if self.is_crowded else random_world
+        return run(
+            seed,
+            delta=DELTA,
+            crashes=self.crashes,
+            is_uneven=self.is_uneven,
+            deaths=self.deaths,
+            cuts=self.cuts,
+        )
+
+
+DELTA: Final = 2
+USUAL: Final = Kind()
+DYING: Final = Kind(deaths=3)
+UNEVEN: Final = Kind(is_uneven=True)
+UNEVEN_AND_CUT: Final = Kind(is_uneven=True, deaths=2, cuts=4)
+FULL: Final = Kind(is_crowded=True, crashes=8)
+CROWDED: Final = Kind(is_crowded=True, is_uneven=True)
+CROWDED_AND_CUT: Final = Kind(is_crowded=True, is_uneven=True, deaths=2, cuts=3)
+KINDS: Final = (USUAL, DYING, UNEVEN, UNEVEN_AND_CUT, FULL, CROWDED, CROWDED_AND_CUT)
 
 
 @attrs.frozen
@@ -48,8 +83,10 @@ class Mutation:
     take_out: Callable[[Patch], None]
     seed: int | None = None
     """Of a run that is known to miss it, which `python -m tests.machine.mutations` found."""
-    deaths: int = 0
-    """Of clients; some rules are only for these."""
+    kind: Kind = USUAL
+    """Of that run."""
+    system: str = ""
+    """A small system with a run that does."""
 
     @property
     def name(self) -> str:
@@ -60,11 +97,13 @@ class Mutation:
 MUTATIONS: Final[list[Mutation]] = []
 
 
-def rule(text: str, *, seed: int | None = None, deaths: int = 0) -> Callable[[Any], Any]:
+def rule(
+    text: str, *, seed: int | None = None, kind: Kind = USUAL, system: str = ""
+) -> Callable[[Any], Any]:
     """Enter a function into the table; it takes this rule out."""
 
     def enter(take_out: Callable[[Patch], None]) -> Callable[[Patch], None]:
-        MUTATIONS.append(Mutation(text, take_out, seed, deaths))
+        MUTATIONS.append(Mutation(text, take_out, seed, kind, system))
         return take_out
 
     return enter
@@ -138,19 +177,13 @@ def news_carry_no_log(patch: Patch) -> None:
 # Tables
 
 
-@rule("what was told before the log begins, and taken after that, is in the log by name")
+@rule(
+    "what was told before the log begins, and taken after that, is in the log by name",
+    seed=161,
+    kind=UNEVEN_AND_CUT,
+)
 def nothing_is_installed_late(patch: Patch) -> None:
     _nothing(patch, Rebuilding, "_installed_in", 0)
-
-
-@rule("what has been installed in its step is not installed once more by name")
-def what_is_known_is_installed_again(patch: Patch) -> None:
-    _nothing(patch, Interests, "knows", False)
-
-
-@rule("what a batch installs and withdraws is not installed by name")
-def what_is_withdrawn_at_once_is_installed(patch: Patch) -> None:
-    _nothing(patch, rebuilding, "_withdrawn_by")
 
 
 @rule("an item was taken in the first batch whose step is at least its own", seed=6)
@@ -181,7 +214,10 @@ def what_was_withdrawn_was_never_known(patch: Patch) -> None:
     _without_withdrawn(patch, lambda told: told.withdrawn_in != attachments._NEVER)
 
 
-@rule("what waits behind held publications to be withdrawn still stands")
+@rule(
+    "what waits behind held publications to be withdrawn still stands",
+    system="unsubscribing while two meet",
+)
 def what_waits_to_be_withdrawn_does_not_stand(patch: Patch) -> None:
     _without_withdrawn(patch, lambda told: told.withdrawn_in == attachments._NEVER)
 
@@ -208,20 +244,12 @@ def subscriptions_are_passed_on_at_once(patch: Patch) -> None:
     _result(patch, Rebuilding, "_drawn", at_once)
 
 
-@rule("a subscription was passed on as long as an advertisement drew it")
-def subscriptions_stay_passed_on(patch: Patch) -> None:
-    def for_ever(told: Any, *given: Any) -> Any:
-        return told and attrs.evolve(told, withdrawn_in=given[-1].withdrawn_in)
-
-    _result(patch, Rebuilding, "_drawn", for_ever)
-
-
-@rule("a neighbour says what advertisements it knows from the lost broker", seed=0, deaths=3)
+@rule("a neighbour says what advertisements it knows from the lost broker", seed=0, kind=DYING)
 def nobody_says_which_advertisements_it_knows(patch: Patch) -> None:
     _attach_otherwise(patch, lambda a: attrs.evolve(a, known_advertisements=frozenset()))
 
 
-@rule("a neighbour says what subscriptions it knows from the lost broker", seed=23, deaths=3)
+@rule("a neighbour says what subscriptions it knows from the lost broker", seed=23, kind=DYING)
 def nobody_says_which_subscriptions_it_knows(patch: Patch) -> None:
     _attach_otherwise(patch, lambda a: attrs.evolve(a, known_subscriptions=frozenset()))
 
@@ -262,7 +290,7 @@ def what_is_settled_has_no_key(patch: Patch) -> None:
     _result(patch, rebuilding, "in_order", without)
 
 
-@rule("what waits here has the number by which the child knows it")
+@rule("what waits here has the number by which the child knows it", seed=4, kind=FULL)
 def what_waits_is_counted_anew(patch: Patch) -> None:
     _remember_otherwise(patch, lambda each, source: attrs.evolve(each, number=_next_of(source)))
 
@@ -271,7 +299,7 @@ def _next_of(source: Neighbour) -> int:
     return source.received.count + 1
 
 
-@rule("what waited for the parent was sent there, whoever wanted it")
+@rule("what waited for the parent was sent there, whoever wanted it", seed=9, kind=CROWDED_AND_CUT)
 def what_waited_goes_up_only_if_somebody_is_known_to_want_it(patch: Patch) -> None:
     _remember_otherwise(patch, lambda each, _: attrs.evolve(each, has_waited=False))
 
@@ -306,19 +334,9 @@ def what_waited_goes_up_as_if_it_had_not(patch: Patch) -> None:
     patch.setattr(Arrival, "towards", without)
 
 
-@rule("operations that begin in a step taken again have names of their own")
+@rule("operations that begin in a step taken again have names of their own", seed=0, kind=CROWDED)
 def operations_of_two_lives_have_one_name(patch: Patch) -> None:
     patch.setattr(Steps, "mark", property(lambda _: "", lambda _, value: None), raising=False)
-
-
-@rule("what is confirmed or withdrawn waits behind what is held")
-def controls_are_sent_out_of_turn(patch: Patch) -> None:
-    def at_once(
-        self: Publications, neighbour: Neighbour, message: Message, about: Any = None
-    ) -> None:
-        self._steps.send(neighbour, message, about)
-
-    patch.setattr(Publications, "send_in_turn", at_once)
 
 
 # Streams
@@ -329,7 +347,7 @@ def controls_are_forgotten_at_once(patch: Patch) -> None:
     _attach_otherwise(patch, lambda each: attrs.evolve(each, controls=()))
 
 
-@rule("what a boundary node had, and keeps no more, is stable")
+@rule("what a boundary node had, and keeps no more, is stable", seed=68, kind=UNEVEN)
 def what_is_kept_no_more_is_not_stable(patch: Patch) -> None:
     _nothing(patch, Publications, "note_stable")
 
@@ -339,17 +357,12 @@ def what_was_taken_long_ago_is_kept(patch: Patch) -> None:
     _nothing(patch, Rebuilding, "_leave_out_what_is_stable")
 
 
-@rule("what a neighbour has confirmed is confirmed")
-def confirmations_are_forgotten(patch: Patch) -> None:
-    _nothing(patch, joining, "_confirm")
-
-
 @rule("what lacks nothing after the rebuild is complete", seed=123)
 def what_lacks_nothing_stays(patch: Patch) -> None:
     _nothing(patch, Publications, "complete_what_lacks_nothing")
 
 
-@rule("a boundary agrees with the rebuilt broker on tables", seed=0, deaths=3)
+@rule("a boundary agrees with the rebuilt broker on tables", seed=0, kind=DYING)
 def tables_are_not_agreed_on(patch: Patch) -> None:
     _nothing(patch, joining, "_agree_on_tables")
 
@@ -362,7 +375,7 @@ def nobody_is_asked_again(patch: Patch) -> None:
     _nothing(patch, Requests, "ask_again")
 
 
-@rule("what has been overtaken is not asked again")
+@rule("what has been overtaken is not asked again", seed=141, kind=UNEVEN)
 def what_is_outdated_is_asked_again(patch: Patch) -> None:
     _nothing(patch, Interests, "is_outdated", False)
 
@@ -377,11 +390,6 @@ def what_waits_for_its_turn_is_asked_again(patch: Patch) -> None:
     )
 
 
-@rule("the new host knows what the neighbours know of others' logs")
-def the_new_host_knows_no_other_logs(patch: Patch) -> None:
-    _nothing(patch, World, "inherit_logs")
-
-
 @rule("neighbours of all brokers of the new host hear what it stands for", seed=20)
 def only_the_rebuilt_tell_their_neighbours(patch: Patch) -> None:
     _nothing(patch, World, "announce")
@@ -389,26 +397,23 @@ def only_the_rebuilt_tell_their_neighbours(patch: Patch) -> None:
 
 # What misses it
 
-CRASHES: Final = 6
-DELTA: Final = 2
 
-
-def goes_wrong(seed: int, deaths: int) -> bool:
+def goes_wrong(seed: int, kind: Kind) -> bool:
     """Whether a random run shows that something is missing."""
     try:
-        world = random_world(seed, delta=DELTA, crashes=CRASHES, deaths=deaths)
+        world = kind.run(seed)
         return not world.stats["nobody left"] and bool(world.troubles())
     except Exception:
         return True  # whatever breaks: it did not go unnoticed
 
 
-def first_run(mutation: Mutation, seeds: Iterable[int]) -> int | None:
+def first_run(mutation: Mutation, seeds: Iterable[int], kind: Kind) -> int | None:
     """The first of these random runs that misses the rule, and goes well with it."""
     for seed in seeds:
         with Patch.context() as patch:
             mutation.take_out(patch)
-            is_wrong = goes_wrong(seed, mutation.deaths)
-        if is_wrong and not goes_wrong(seed, mutation.deaths):
+            is_wrong = goes_wrong(seed, kind)
+        if is_wrong and not goes_wrong(seed, kind):
             return seed
     return None
 
@@ -445,34 +450,35 @@ def has_failing_run(system: System) -> bool:
         return True
 
 
-def first_system(mutation: Mutation) -> str | None:
-    """The first of the small systems that has a run which misses the rule, and none with it."""
-    for name, system in small_systems().items():
-        with Patch.context() as patch:
-            mutation.take_out(patch)
-            is_wrong = has_failing_run(system)
-        if is_wrong and not has_failing_run(system):
-            return name
-    return None
+def misses(system: System, mutation: Mutation) -> bool:
+    """Whether a small system has a run that misses the rule, and none that goes wrong with it."""
+    with Patch.context() as patch:
+        mutation.take_out(patch)
+        is_wrong = has_failing_run(system)
+    return is_wrong and not has_failing_run(system)
 
 
 def main() -> None:
     """Say of each rule what misses it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="*", help="of the functions that take a rule out")
-    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--runs", type=int, default=10_000, help="of each kind")
     arguments = parser.parse_args()
     for mutation in MUTATIONS:
         if arguments.names and mutation.name not in arguments.names:
             continue
         started = time.process_time()
-        system = first_system(mutation)
-        seed = first_run(mutation, range(arguments.runs))
-        runs = f"not in {arguments.runs} runs" if seed is None else f"run {seed}"
+        systems = (name for name, each in small_systems().items() if misses(each, mutation))
+        found = [next(systems, "no small system")]
+        for kind in KINDS:
+            seed = first_run(mutation, range(arguments.runs), kind)
+            if seed is not None:
+                found.append(f"run {seed} of {kind}")
+                break
+        else:
+            found.append(f"not in {arguments.runs} runs of each kind")
         seconds = time.process_time() - started
-        print(
-            f"{mutation.name}: {runs}; {system or 'no small system'}; {seconds:.0f} s", flush=True
-        )
+        print(f"{mutation.name}: {'; '.join(found)}; {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,19 +5,32 @@ All of it: `python -m tests.machine.mutations`.
 
 import pytest
 
-from tests.machine.mutations import MUTATIONS, Mutation, first_run, goes_wrong
+from tests.machine.mutations import (
+    KINDS,
+    MUTATIONS,
+    Kind,
+    Mutation,
+    first_run,
+    goes_wrong,
+    misses,
+    small_systems,
+)
+from tests.sweeps import Seeds
 
-FOUND_QUICKLY = [mutation for mutation in MUTATIONS if mutation.seed is not None]
 
-
-@pytest.mark.parametrize("mutation", FOUND_QUICKLY, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation) -> None:
+    if mutation.system:
+        assert misses(small_systems()[mutation.system], mutation)
+        return
     assert mutation.seed is not None
     # What a seed leads to changes with everything that a broker sends.
-    seeds = [mutation.seed, *range(200)]
+    seeds = [mutation.seed, *range(300)]
 
-    assert first_run(mutation, seeds) is not None
+    assert first_run(mutation, seeds, mutation.kind) is not None
 
 
-def test_nothing_is_missed_if_all_rules_are_there() -> None:
-    assert not any(goes_wrong(seed, deaths) for seed in range(10) for deaths in (0, 3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_missed_if_all_rules_are_there(kind: Kind, seeds: Seeds) -> None:
+    for seed in seeds(5, 300):
+        assert not goes_wrong(seed, kind), seed
