@@ -33,13 +33,13 @@ from typing import Any, Final, NoReturn, get_args, get_origin, get_type_hints
 import attrs
 from msgpack import OutOfData, Packer, Unpacker, unpackb
 
-from broker.errors import LocalProtocolError, RemoteProtocolError
-from broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
-from broker.messages import MESSAGE_TYPES, Message, Publish
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
-from routing.topics.protocol import Topic
-from routing.values import Content, ContentError, Value, check_content
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
+from plait.broker.messages import MESSAGE_TYPES, Message, Publish
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
+from plait.routing.topics.protocol import Topic
+from plait.routing.values import Content, ContentError, Value, check_content
 
 _LENGTH_BYTES: Final = 4
 _PROLOGUE: Final = struct.Struct(">IBB")

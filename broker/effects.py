@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from broker.inputs import LinkId
-from broker.messages import GoodbyeCode, Message, RefusalCode, Seating
-from routing.ids import NodeId, OperationId, SubscriptionId
-from routing.topics.position import Position
-from routing.values import Content
+from plait.broker.inputs import LinkId
+from plait.broker.messages import GoodbyeCode, Message, RefusalCode, Seating
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.topics.position import Position
+from plait.routing.values import Content
 
 
 @attrs.define

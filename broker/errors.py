@@ -1,7 +1,9 @@
 """What can go wrong in a node, and whose fault it is."""
 
+from plait.errors import PlaitError
 
-class BrokerError(Exception):
+
+class BrokerError(PlaitError):
     """Root of everything raised by a node."""
 
 

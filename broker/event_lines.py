@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from broker.codec import decode_content
-from broker.effects import Effect, SendMessage
-from broker.inputs import LinkId
-from broker.messages import Publish
-from routing.values import Content
+from plait.broker.codec import decode_content
+from plait.broker.effects import Effect, SendMessage
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Publish
+from plait.routing.values import Content
 
 
 def describe(content: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from broker.limits import Limits
+from plait.broker.limits import Limits
 
 
 @attrs.frozen

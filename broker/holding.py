@@ -6,8 +6,8 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
-from routing.ids import NodeId
-from routing.orderings import Arriving, Cause, Ordering
+from plait.routing.ids import NodeId
+from plait.routing.orderings import Arriving, Cause, Ordering
 
 WHY: Final[Mapping[str, str]] = {
     Cause.PUBLISHER: "same publisher",

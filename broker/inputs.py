@@ -4,7 +4,7 @@ from typing import NewType
 
 import attrs
 
-from broker.messages import Message
+from plait.broker.messages import Message
 
 LinkId = NewType("LinkId", int)
 """A connection, as its driver numbers it; a new one after every reconnection."""

@@ -25,9 +25,9 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import attrs
 
-from broker.errors import LocalProtocolError, RemoteProtocolError
-from broker.limits import DEFAULT_LIMITS, Limits
-from faulttol.steplog import (
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.faulttol.steplog import (
     BROKER,
     CLIENT,
     NOBODY,
@@ -40,9 +40,9 @@ from faulttol.steplog import (
     Taken,
     TopicStanding,
 )
-from routing.ids import NodeId, OperationId
-from routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
-from routing.topics.protocol import Topic
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
+from plait.routing.topics.protocol import Topic
 
 TOLD_MAX: Final = 16_384
 """Names, publishers, neighbours and held publications that both ends of a connection remember. Who

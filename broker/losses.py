@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from broker.messages import Publish
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.messages import Publish
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 
 class Losses:

@@ -22,11 +22,11 @@ from typing import Final
 
 import attrs
 
-from broker.limits import REASON_CHARS_MAX
-from faulttol.steplog import Place
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.topics.position import Position
-from routing.topics.protocol import Topic
+from plait.broker.limits import REASON_CHARS_MAX
+from plait.faulttol.steplog import Place
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.topics.position import Position
+from plait.routing.topics.protocol import Topic
 
 PROTOCOL_VERSION: Final = 2
 

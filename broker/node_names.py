@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from broker.limits import INCARNATION_MAX, Limits
-from faulttol.history import file_name
+from plait.broker.limits import INCARNATION_MAX, Limits
+from plait.faulttol.history import file_name
 
 FILE_NAME_BYTES_MAX: Final = 255
 """On most file systems."""

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from broker.effects import Effect, Level, RecordHistory, SendMessage, SetTimer, WriteLog
-from broker.inputs import LinkId
-from broker.messages import Message
+from plait.broker.effects import Effect, Level, RecordHistory, SendMessage, SetTimer, WriteLog
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Message
 
 
 class Outbox:

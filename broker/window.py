@@ -12,7 +12,7 @@ from collections import deque
 
 import attrs
 
-from broker.limits import Limits
+from plait.broker.limits import Limits
 
 
 @attrs.define(eq=False)

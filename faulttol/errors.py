@@ -1,7 +1,9 @@
 """What can go wrong in this package, apart from the weather."""
 
+from plait.errors import PlaitError
 
-class FaultToleranceError(Exception):
+
+class FaultToleranceError(PlaitError):
     """Root of everything this package raises on purpose."""
 
 

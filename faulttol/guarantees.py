@@ -74,7 +74,7 @@ from typing import Final
 
 import attrs
 
-from faulttol.history import (
+from plait.faulttol.history import (
     Manifest,
     Problem,
     PublicationId,
@@ -84,9 +84,9 @@ from faulttol.history import (
     place_of,
     publication_of,
 )
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter
-from routing.values import Content
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter
+from plait.routing.values import Content
 
 PATIENCE_S: Final = 5.0
 """So long a client may be out of reach and miss nothing. `Limits.resume_timeout_s` is as long, but

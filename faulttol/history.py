@@ -37,8 +37,8 @@ from typing import Any, Final, NoReturn, Protocol, Self
 
 import attrs
 
-from faulttol.errors import HistoryError
-from faulttol.files import LineFile, make_folder, replace_text
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.files import LineFile, make_folder, replace_text
 
 FORMAT_VERSION: Final = 2
 """Counts up when a reader of the old format would misread the new one."""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from routing.ids import NodeId, OperationId
+from plait.routing.ids import NodeId, OperationId
 
 Request = TypeVar("Request")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import attrs
 
-from faulttol.guarantees import Violation
-from faulttol.history import PublicationId, Record, name_of, place_of
+from plait.faulttol.guarantees import Violation
+from plait.faulttol.history import PublicationId, Record, name_of, place_of
 
 STAMPS = "stamps"
 

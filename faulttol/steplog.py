@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import attrs
 
-from routing.ids import NodeId, OperationId
-from routing.topics.protocol import Topic
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.topics.protocol import Topic
 
 Key = tuple[NodeId, int, int]
 """What identifies a publication: its publisher, the publisher's incarnation, its number."""

@@ -12,8 +12,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-from routing.value_sets import ValueSet, pairs_of
-from routing.values import KIND_OF_TYPE, Kind, Value
+from plait.routing.value_sets import ValueSet, pairs_of
+from plait.routing.values import KIND_OF_TYPE, Kind, Value
 
 _LISTED_SLOTS_MAX: Final = 16
 """Slots listed one by one for a single value. Beyond, a bit set is smaller and faster."""

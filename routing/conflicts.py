@@ -26,12 +26,12 @@ of filters cannot decide, publications are taken to be possible.
 from collections.abc import Iterable
 from typing import Final
 
-from routing.bits import numbers_in
-from routing.filters import Filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.matching import MatchingIndex
-from routing.regions import in_common
-from routing.tables import Advertisement, Subscription
+from plait.routing.bits import numbers_in
+from plait.routing.filters import Filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.matching import MatchingIndex
+from plait.routing.regions import in_common
+from plait.routing.tables import Advertisement, Subscription
 
 FAST: Final = "fast"
 EXACT: Final = "exact"

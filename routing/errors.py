@@ -1,5 +1,7 @@
 """What can go wrong in the content algebra and the routing tables."""
 
+from plait.errors import PlaitError
+
 _SHOWN_BEFORE = 48
 _SHOWN_AFTER = 24
 
@@ -7,7 +9,7 @@ _SHOWN_AFTER = 24
 _QUOTED_CHARACTERS_MAX = 200
 
 
-class RoutingError(Exception):
+class RoutingError(PlaitError):
     """Root of every error that `routing` raises on purpose."""
 
 

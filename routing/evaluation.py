@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from routing.expressions import (
+from plait.routing.expressions import (
     MIRRORED,
     NEGATED,
     And,
@@ -40,8 +40,8 @@ from routing.expressions import (
     run_length,
     runs_of,
 )
-from routing.limits import CACHED_EVALUATORS_MAX
-from routing.values import KIND_OF_TYPE, NUMBER_TYPES, Content, Kind, Value
+from plait.routing.limits import CACHED_EVALUATORS_MAX
+from plait.routing.values import KIND_OF_TYPE, NUMBER_TYPES, Content, Kind, Value
 
 Matcher = Callable[[Content], bool]
 

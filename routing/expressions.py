@@ -12,8 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from routing.limits import CACHED_ATTRIBUTES_MAX
-from routing.values import Value
+from plait.routing.limits import CACHED_ATTRIBUTES_MAX
+from plait.routing.values import Value
 
 ComparisonOperator = Literal["=", "<>", "<", "<=", ">", ">="]
 ArithmeticOperator = Literal["+", "-", "*", "/"]

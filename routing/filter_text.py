@@ -7,8 +7,8 @@ bounded by `limits`: the text's length, the depth of nesting, the number of node
 from collections.abc import Iterator
 from functools import lru_cache
 
-from routing.errors import FilterSyntaxError
-from routing.expressions import (
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.expressions import (
     And,
     Arithmetic,
     Attribute,
@@ -29,17 +29,17 @@ from routing.expressions import (
     runs_of,
     shared_attribute,
 )
-from routing.filters import Filter
-from routing.limits import (
+from plait.routing.filters import Filter
+from plait.routing.limits import (
     CACHED_FILTERS_MAX,
     FILTER_NODES_MAX,
     FILTER_TEXT_CHARACTERS_MAX,
     LIKE_MIXED_CHARACTERS_MAX,
     LIKE_WILDCARDS_MAX,
 )
-from routing.padres_grammar import read_padres
-from routing.parsing import check_text
-from routing.sql_grammar import read_sql
+from plait.routing.padres_grammar import read_padres
+from plait.routing.parsing import check_text
+from plait.routing.sql_grammar import read_sql
 
 __all__ = ["FilterSyntaxError", "parse_filter", "parse_padres", "parse_sql", "topic_filter"]
 

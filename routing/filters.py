@@ -7,11 +7,11 @@ from functools import cached_property
 
 import attrs
 
-from routing.evaluation import Matcher, compile_condition
-from routing.expressions import Condition
-from routing.regions import Regions, regions_of
-from routing.sql_writer import write_sql
-from routing.values import Content
+from plait.routing.evaluation import Matcher, compile_condition
+from plait.routing.expressions import Condition
+from plait.routing.regions import Regions, regions_of
+from plait.routing.sql_writer import write_sql
+from plait.routing.values import Content
 
 
 @attrs.frozen(weakref_slot=False, cache_hash=True, repr=False)

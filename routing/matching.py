@@ -16,15 +16,15 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from routing.attribute_index import AttributeIndex
-from routing.bits import numbers_in
-from routing.errors import DuplicateEntryError, UnknownEntryError
-from routing.filters import Filter
-from routing.ids import NodeId
-from routing.limits import CACHED_SHAPES_MAX
-from routing.regions import hull
-from routing.value_sets import ValueSet
-from routing.values import Content
+from plait.routing.attribute_index import AttributeIndex
+from plait.routing.bits import numbers_in
+from plait.routing.errors import DuplicateEntryError, UnknownEntryError
+from plait.routing.filters import Filter
+from plait.routing.ids import NodeId
+from plait.routing.limits import CACHED_SHAPES_MAX
+from plait.routing.regions import hull
+from plait.routing.value_sets import ValueSet
+from plait.routing.values import Content
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 import attrs
 
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 
 
 class Cause(enum.StrEnum):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from routing.expressions import (
+from plait.routing.expressions import (
     And,
     Attribute,
     Comparison,
@@ -28,7 +28,7 @@ from routing.expressions import (
     pattern_of,
     shared_attribute,
 )
-from routing.parsing import NUMBER, Parser, Token
+from plait.routing.parsing import NUMBER, Parser, Token
 
 _TOKEN: Final = re.compile(
     r"""(?P<string>'(?:[^']|'')*+'|"(?:[^"]|"")*+")

@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple, cast
 
-from routing.errors import FilterSyntaxError
-from routing.expressions import Constant
-from routing.limits import FILTER_TEXT_CHARACTERS_MAX
-from routing.values import INTEGER_MAX, INTEGER_MIN, LONE_SURROGATE
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.expressions import Constant
+from plait.routing.limits import FILTER_TEXT_CHARACTERS_MAX
+from plait.routing.values import INTEGER_MAX, INTEGER_MIN, LONE_SURROGATE
 
 NUMBER: Final = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FOUND_CHARACTERS_MAX: Final = 24

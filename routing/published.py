@@ -27,11 +27,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import attrs
 
-from routing.bits import numbers_in
-from routing.expressions import conjunction
-from routing.filters import Filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.tables import Advertisement, Subscription
+from plait.routing.bits import numbers_in
+from plait.routing.expressions import conjunction
+from plait.routing.filters import Filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.tables import Advertisement, Subscription
 
 
 @attrs.frozen

@@ -12,8 +12,8 @@ from itertools import chain
 
 import attrs
 
-from routing import value_sets
-from routing.expressions import (
+from plait.routing import value_sets
+from plait.routing.expressions import (
     MIRRORED,
     NEGATED,
     And,
@@ -33,9 +33,9 @@ from routing.expressions import (
     Pattern,
     Wildcard,
 )
-from routing.limits import REGIONS_MAX
-from routing.value_sets import ValueSet
-from routing.values import KIND_OF_TYPE, Kind
+from plait.routing.limits import REGIONS_MAX
+from plait.routing.value_sets import ValueSet
+from plait.routing.values import KIND_OF_TYPE, Kind
 
 
 @attrs.frozen(weakref_slot=False)

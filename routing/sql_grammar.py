@@ -24,8 +24,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, cast
 
-from routing.errors import FilterSyntaxError
-from routing.expressions import (
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.expressions import (
     Arithmetic,
     ArithmeticOperator,
     Attribute,
@@ -47,9 +47,9 @@ from routing.expressions import (
     pattern_of,
     shared_attribute,
 )
-from routing.limits import FILTER_DEPTH_MAX
-from routing.parsing import NUMBER, Parser, Token
-from routing.values import KIND_OF_TYPE, Value
+from plait.routing.limits import FILTER_DEPTH_MAX
+from plait.routing.parsing import NUMBER, Parser, Token
+from plait.routing.values import KIND_OF_TYPE, Value
 
 KEYWORD: Final = re.compile(
     "AND|BETWEEN|ESCAPE|FALSE|IN|IS|LIKE|NOT|NULL|OR|TRUE", re.ASCII | re.IGNORECASE

@@ -7,7 +7,7 @@ needs them, and around what NOT applies to, where readers do.
 import re
 from typing import Final
 
-from routing.expressions import (
+from plait.routing.expressions import (
     And,
     Arithmetic,
     Attribute,
@@ -24,8 +24,8 @@ from routing.expressions import (
     Pattern,
     Wildcard,
 )
-from routing.sql_grammar import IDENTIFIER, KEYWORD
-from routing.values import Value
+from plait.routing.sql_grammar import IDENTIFIER, KEYWORD
+from plait.routing.values import Value
 
 _SPECIAL: Final = re.compile(r"[%_\\]")
 """What a backslash has to stand before in a pattern, to mean no more than itself."""

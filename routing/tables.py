@@ -9,11 +9,11 @@ from typing import Generic, TypeAlias, TypeVar
 
 import attrs
 
-from routing.errors import DuplicateEntryError, UnknownEntryError
-from routing.filters import Filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.matching import MatchingIndex
-from routing.values import Content
+from plait.routing.errors import DuplicateEntryError, UnknownEntryError
+from plait.routing.filters import Filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.matching import MatchingIndex
+from plait.routing.values import Content
 
 Id = TypeVar("Id", SubscriptionId, AdvertisementId)
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from routing.expressions import (
+from plait.routing.expressions import (
     And,
     Attribute,
     Comparison,
@@ -19,7 +19,7 @@ from routing.expressions import (
     Or,
     Wildcard,
 )
-from routing.filters import Filter
+from plait.routing.filters import Filter
 
 _EQUALITIES: Final = ("=", "<>")
 # Other languages have # and + for levels of a topic, so within a word they are letters: C#, C++.

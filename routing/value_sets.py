@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-from routing.expressions import ComparisonOperator
-from routing.limits import CACHED_SETS_MAX
-from routing.values import KIND_OF_TYPE, Kind, Value
+from plait.routing.expressions import ComparisonOperator
+from plait.routing.limits import CACHED_SETS_MAX
+from plait.routing.values import KIND_OF_TYPE, Kind, Value
 
 Cut: TypeAlias = tuple[Any, ...]
 ValueSet: TypeAlias = tuple[Cut, ...]

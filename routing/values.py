@@ -11,7 +11,7 @@ from enum import IntEnum
 from math import isfinite
 from typing import Final
 
-from routing.errors import ContentError
+from plait.routing.errors import ContentError
 
 __all__ = [
     "INTEGER_MAX",

@@ -1,12 +1,12 @@
 """Where the `plait` command begins: Ctrl-C is looked after before anything else is imported."""
 
-from scripts.interrupts import end_at_once_when_interrupted
+from plait.scripts.interrupts import end_at_once_when_interrupted
 
 
 def main() -> None:
     """Run the command line and exit."""
     end_at_once_when_interrupted()
-    from scripts.main import main as run
+    from plait.scripts.main import main as run
 
     run()
 

@@ -5,9 +5,9 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
-from broker.errors import BrokerError
-from routing.errors import RoutingError
-from scripts.errors import CommandError
+from plait.broker.errors import BrokerError
+from plait.routing.errors import RoutingError
+from plait.scripts.errors import CommandError
 
 FORESEEN: Final = (CommandError, BrokerError, RoutingError, OSError)
 """What is told in a sentence, the most telling first."""

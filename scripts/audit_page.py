@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import attrs
 
-from faulttol.audit.times import Times, begin_of_class
-from faulttol.audit.verdict import RunVerdict
-from faulttol.errors import HistoryError
-from faulttol.guarantees import Violation
-from faulttol.history import PublicationId, Record, decode_record, name_of
-from scripts.verdict import PROMISES
+from plait.faulttol.audit.times import Times, begin_of_class
+from plait.faulttol.audit.verdict import RunVerdict
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.guarantees import Violation
+from plait.faulttol.history import PublicationId, Record, decode_record, name_of
+from plait.scripts.verdict import PROMISES
 
 PICTURES_MAX: Final = 50
 """Beyond these the page names what was found, and draws no more of it."""

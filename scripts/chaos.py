@@ -21,14 +21,14 @@ from typing import Final
 import attrs
 import trio
 
-from broker.errors import BrokerError
-from broker.net import Client, Subscription, connect
-from broker.net.logs import LogWriter
-from broker.net.outlets import Outlet
-from broker.sim.runs import NEVER_TOO_MANY
-from broker.sim.world import LAUNCHER
-from faulttol.guarantees import Excuse, check
-from faulttol.history import (
+from plait.broker.errors import BrokerError
+from plait.broker.net import Client, Subscription, connect
+from plait.broker.net.logs import LogWriter
+from plait.broker.net.outlets import Outlet
+from plait.broker.sim.runs import NEVER_TOO_MANY
+from plait.broker.sim.world import LAUNCHER
+from plait.faulttol.guarantees import Excuse, check
+from plait.faulttol.history import (
     HistoryWriter,
     Manifest,
     Record,
@@ -36,14 +36,14 @@ from faulttol.history import (
     read_run,
     write_manifest,
 )
-from scripts.async_entry import leaves
-from scripts.happenings import BrokerLost, Happening
-from scripts.launcher import BrokerPlan, RunningOverlay, launch
-from scripts.monitor import ask, split
-from scripts.run_directory import LOG_FOLDER, state_file
-from scripts.status_reports import players
-from topologies.builders import random_tree
-from topologies.overlay import Overlay
+from plait.scripts.async_entry import leaves
+from plait.scripts.happenings import BrokerLost, Happening
+from plait.scripts.launcher import BrokerPlan, RunningOverlay, launch
+from plait.scripts.monitor import ask, split
+from plait.scripts.run_directory import LOG_FOLDER, state_file
+from plait.scripts.status_reports import players
+from plait.topologies.builders import random_tree
+from plait.topologies.overlay import Overlay
 
 ORDERING: Final = "pairwise"
 PUBLISHERS: Final = 10

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from scripts.extras import needing
+from plait.scripts.extras import needing
 
 
 class CommandsByName(click.Group):

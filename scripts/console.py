@@ -11,8 +11,8 @@ from typing import Final
 import click
 import trio
 
-from scripts.standard_input import standard_input_lines
-from scripts.terminal import is_terminal
+from plait.scripts.standard_input import standard_input_lines
+from plait.scripts.terminal import is_terminal
 
 PROMPT: Final = "plait> "
 HISTORY_LINES: Final = 1000

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from routing.errors import ContentError
-from routing.values import Content, check_content
-from scripts.errors import BadInputError
+from plait.routing.errors import ContentError
+from plait.routing.values import Content, check_content
+from plait.scripts.errors import BadInputError
 
 
 def content_of_attributes(attributes: Sequence[str]) -> Content:

@@ -8,14 +8,14 @@ from typing import Final
 import click
 import trio
 
-from scripts.console import CTRL_C, Console
-from scripts.errors import CommandError
-from scripts.puppet_master import PuppetMaster
-from scripts.scenario import Scenario, load_commands
-from topologies.commands import COMMANDS
-from topologies.configuration import ProcessKind, kinds_of
-from topologies.overlay import Overlay
-from topologies.script import Script
+from plait.scripts.console import CTRL_C, Console
+from plait.scripts.errors import CommandError
+from plait.scripts.puppet_master import PuppetMaster
+from plait.scripts.scenario import Scenario, load_commands
+from plait.topologies.commands import COMMANDS
+from plait.topologies.configuration import ProcessKind, kinds_of
+from plait.topologies.overlay import Overlay
+from plait.topologies.script import Script
 
 HELP: Final = """\
 Commands, in any case; names are those of the configuration:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from topologies.errors import Problem
+from plait.errors import PlaitError
+from plait.topologies.errors import Problem
 
 
-class CommandError(Exception):
+class CommandError(PlaitError):
     """Root of everything a command reports to its user in one sentence and without a traceback."""
 
     exit_code: ClassVar[int]

@@ -13,11 +13,11 @@ from typing import BinaryIO, Final, Self
 
 import click
 
-from broker.event_lines import event_line
-from broker.net.outlets import Outlet
-from faulttol.files import make_folder
-from scripts.errors import BadInputError
-from scripts.happenings import (
+from plait.broker.event_lines import event_line
+from plait.broker.net.outlets import Outlet
+from plait.faulttol.files import make_folder
+from plait.scripts.errors import BadInputError
+from plait.scripts.happenings import (
     CommandBegun,
     Delivered,
     Happening,
@@ -25,8 +25,8 @@ from scripts.happenings import (
     Published,
     StatusTaken,
 )
-from scripts.status_reports import in_words
-from topologies.script import format_command
+from plait.scripts.status_reports import in_words
+from plait.topologies.script import format_command
 
 NAME: Final = "events.log"
 POLL_INTERVAL_S: Final = 0.05

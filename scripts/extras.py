@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from scripts.errors import EnvironmentFailedError
+from plait.scripts.errors import EnvironmentFailedError
 
 
 @contextlib.contextmanager

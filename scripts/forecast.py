@@ -10,13 +10,13 @@ from functools import cached_property, reduce
 
 import attrs
 
-from routing.conflicts import EXACT
-from routing.filter_text import topic_filter
-from routing.filters import Filter
-from routing.regions import in_common
-from scripts.scenario import filter_of
-from topologies.overlay import Overlay
-from topologies.script import Advertise, Command, PublishStream, Subscribe, Topic
+from plait.routing.conflicts import EXACT
+from plait.routing.filter_text import topic_filter
+from plait.routing.filters import Filter
+from plait.routing.regions import in_common
+from plait.scripts.scenario import filter_of
+from plait.topologies.overlay import Overlay
+from plait.topologies.script import Advertise, Command, PublishStream, Subscribe, Topic
 
 
 @attrs.frozen

@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from scripts.status_reports import Report
-from topologies.script import Command
+from plait.scripts.status_reports import Report
+from plait.topologies.script import Command
 
 
 @attrs.frozen

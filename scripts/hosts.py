@@ -17,15 +17,15 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from faulttol.files import naming
-from faulttol.history import HISTORY_FOLDER
-from scripts.errors import BadInputError, EnvironmentFailedError, ProblemsFoundError
-from topologies.configuration import Configuration
-from topologies.declarations import address_in
-from topologies.errors import Position, Problem, ScriptError, nearest
-from topologies.files import load
-from topologies.language import lines, quoted
-from topologies.overlay import Overlay
+from plait.faulttol.files import naming
+from plait.faulttol.history import HISTORY_FOLDER
+from plait.scripts.errors import BadInputError, EnvironmentFailedError, ProblemsFoundError
+from plait.topologies.configuration import Configuration
+from plait.topologies.declarations import address_in
+from plait.topologies.errors import Position, Problem, ScriptError, nearest
+from plait.topologies.files import load
+from plait.topologies.language import lines, quoted
+from plait.topologies.overlay import Overlay
 
 SSH_OPTIONS: Final = ("-T", "-o", "BatchMode=yes")
 """No terminal, and no question that nobody is there to answer."""
@@ -71,7 +71,7 @@ class ThisHost:
 
     def command(self, *arguments: str) -> list[str]:
         """Return what starts `plait` with our own interpreter."""
-        return [sys.executable, "-P", "-m", "scripts.main", *arguments]
+        return [sys.executable, "-P", "-m", "plait", *arguments]
 
     def run_directory(self, directory: Path, run_id: str) -> Path:
         """Return the directory itself."""

@@ -28,10 +28,10 @@ from typing import Final
 import attrs
 import trio
 
-from faulttol.files import make_folder
-from scripts.errors import EnvironmentFailedError
-from scripts.happenings import BrokerLost, BrokerReady, BrokersStarted, BrokersStopped, Tell
-from scripts.hosts import Host, ThisHost
+from plait.faulttol.files import make_folder
+from plait.scripts.errors import EnvironmentFailedError
+from plait.scripts.happenings import BrokerLost, BrokerReady, BrokersStarted, BrokersStopped, Tell
+from plait.scripts.hosts import Host, ThisHost
 
 READY_TIMEOUT_S: Final = 60.0
 """Half a second is usual; the rest is for loaded machines."""

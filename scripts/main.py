@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from broker.errors import (
+from plait.broker.errors import (
     AddressError,
     BadNameError,
     BrokerError,
@@ -24,17 +24,17 @@ from broker.errors import (
     RefusedError,
     UnusableFileError,
 )
-from routing.errors import RoutingError, TrapWarning
-from scripts.command_group import CommandsByName
-from scripts.errors import (
+from plait.routing.errors import RoutingError, TrapWarning
+from plait.scripts.command_group import CommandsByName
+from plait.scripts.errors import (
     BadInputError,
     CommandError,
     EnvironmentFailedError,
     ProblemsFoundError,
 )
-from scripts.interrupts import INTERRUPTED, end_at_once_when_interrupted, interrupts_raised
-from scripts.options import examples
-from scripts.standard_streams import (
+from plait.scripts.interrupts import INTERRUPTED, end_at_once_when_interrupted, interrupts_raised
+from plait.scripts.options import examples
+from plait.scripts.standard_streams import (
     STANDARD_OUTPUT,
     give_up_standard_output,
     prepare_standard_streams,
@@ -70,7 +70,7 @@ class Plait(CommandsByName):
     """All subcommands; whatever ends one early becomes a sentence and an exit code."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(package="scripts.commands", lines=COMMANDS, **attributes)
+        super().__init__(package="plait.scripts.commands", lines=COMMANDS, **attributes)
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         """Read the command line; help and the version are printed while that is done."""

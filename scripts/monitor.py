@@ -7,9 +7,9 @@ from typing import Final
 
 import trio
 
-from broker.codec import FrameDecoder, encode
-from broker.errors import RemoteProtocolError
-from broker.messages import (
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.messages import (
     PROTOCOL_VERSION,
     Goodbye,
     Hello,
@@ -21,8 +21,8 @@ from broker.messages import (
     StatusRequest,
     Welcome,
 )
-from routing.ids import NodeId
-from scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable, answers
+from plait.routing.ids import NodeId
+from plait.scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable, answers
 
 ANSWER_TIMEOUT_S: Final = 5.0
 JOIN_POLL_S: Final = 0.01

@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 import click
 
-from broker.event_lines import describe
-from scripts.happenings import (
+from plait.broker.event_lines import describe
+from plait.scripts.happenings import (
     Advertised,
     BrokerLost,
     BrokerReady,
@@ -31,9 +31,9 @@ from scripts.happenings import (
     Unsettled,
     Unsubscribed,
 )
-from scripts.status_reports import in_words
-from scripts.terminal import redraw_line
-from topologies.script import format_command
+from plait.scripts.status_reports import in_words
+from plait.scripts.terminal import redraw_line
+from plait.topologies.script import format_command
 
 LINES_PER_SECOND: Final = 6
 """Of publications, and as many of deliveries: more than that nobody reads."""

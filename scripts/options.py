@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from routing.conflicts import DETECTIONS, FAST
-from routing.orderings import ORDERINGS_OF_HOSTS
+from plait.routing.conflicts import DETECTIONS, FAST
+from plait.routing.orderings import ORDERINGS_OF_HOSTS
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -8,13 +8,13 @@ from typing import Final
 import attrs
 import trio
 
-from broker.net import Client
-from broker.net.logs import LogWriter
-from broker.net.outlets import Outlet
-from faulttol.history import HistoryWriter
-from routing.values import Content
-from scripts.errors import GuaranteeViolatedError
-from scripts.happenings import (
+from plait.broker.net import Client
+from plait.broker.net.logs import LogWriter
+from plait.broker.net.outlets import Outlet
+from plait.faulttol.history import HistoryWriter
+from plait.routing.values import Content
+from plait.scripts.errors import GuaranteeViolatedError
+from plait.scripts.happenings import (
     Advertised,
     ClientConnected,
     Crashed,
@@ -27,13 +27,13 @@ from scripts.happenings import (
     Unsettled,
     Unsubscribed,
 )
-from scripts.launcher import Note, RunningOverlay
-from scripts.monitor import survey
-from scripts.puppets import Counts, Puppet, connected
-from scripts.run_directory import LOG_FOLDER
-from scripts.stage import Faults
-from scripts.status_reports import HAS_CRASHED, ClientReport, Report, Unreachable
-from topologies.overlay import Overlay
+from plait.scripts.launcher import Note, RunningOverlay
+from plait.scripts.monitor import survey
+from plait.scripts.puppets import Counts, Puppet, connected
+from plait.scripts.run_directory import LOG_FOLDER
+from plait.scripts.stage import Faults
+from plait.scripts.status_reports import HAS_CRASHED, ClientReport, Report, Unreachable
+from plait.topologies.overlay import Overlay
 
 SETTLE_TIMEOUT_S: Final = 60.0
 """After the last publication; milliseconds are usual, so this is a verdict and no guess."""

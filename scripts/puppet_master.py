@@ -4,18 +4,18 @@ import random
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from broker.event_lines import describe
-from routing.filter_text import topic_filter
-from routing.filters import Filter
-from routing.values import Content
-from scripts.errors import ProblemsFoundError
-from scripts.happenings import CommandBegun, PassedOver, Stable, StatusTaken, Tell, Unsettled
-from scripts.scenario import filter_of
-from scripts.stage import Stage
-from topologies.content import render
-from topologies.errors import Problem
-from topologies.overlay import Overlay
-from topologies.script import (
+from plait.broker.event_lines import describe
+from plait.routing.filter_text import topic_filter
+from plait.routing.filters import Filter
+from plait.routing.values import Content
+from plait.scripts.errors import ProblemsFoundError
+from plait.scripts.happenings import CommandBegun, PassedOver, Stable, StatusTaken, Tell, Unsettled
+from plait.scripts.scenario import filter_of
+from plait.scripts.stage import Stage
+from plait.topologies.content import render
+from plait.topologies.errors import Problem
+from plait.topologies.overlay import Overlay
+from plait.topologies.script import (
     Advertise,
     AwaitStable,
     Command,

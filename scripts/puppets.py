@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 import attrs
 import trio
 
-from broker.errors import BrokerError, ClosedError, UnconfirmedError
-from broker.net import Client, Subscription, connect
-from broker.net.logs import Log
-from faulttol.history import History
-from routing.values import Content
-from scripts.happenings import ClientLost, Delivered, Published, Tell
-from scripts.stage import Faults
+from plait.broker.errors import BrokerError, ClosedError, UnconfirmedError
+from plait.broker.net import Client, Subscription, connect
+from plait.broker.net.logs import Log
+from plait.faulttol.history import History
+from plait.routing.values import Content
+from plait.scripts.happenings import ClientLost, Delivered, Published, Tell
+from plait.scripts.stage import Faults
 
 Action = Callable[[Client], Awaitable[None]]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from faulttol.files import is_mistake, make_folder, replace_text
-from scripts.errors import BadInputError
+from plait.faulttol.files import is_mistake, make_folder, replace_text
+from plait.scripts.errors import BadInputError
 
 LOG_FOLDER: Final = "logs"
 PROCESSES_NAME: Final = "processes.json"

@@ -8,35 +8,35 @@ from pathlib import Path
 import attrs
 import trio
 
-from broker.effects import Effect
-from broker.event_lines import forward_lines
-from broker.limits import DEFAULT_LIMITS
-from broker.sim.nodes import Node
-from broker.sim.world import LAUNCHER, World
-from faulttol.guarantees import Report, check_run, check_under
-from faulttol.history import (
+from plait.broker.effects import Effect
+from plait.broker.event_lines import forward_lines
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import LAUNCHER, World
+from plait.faulttol.guarantees import Report, check_run, check_under
+from plait.faulttol.history import (
     HistoryWriter,
     Manifest,
     read_run,
     write_manifest,
     write_run,
 )
-from scripts.async_entry import run_async
-from scripts.console import Console
-from scripts.conversation import converse
-from scripts.event_log import NAME as EVENTS_NAME
-from scripts.event_log import EventLog
-from scripts.happenings import Happening, Tell
-from scripts.hosts import Host, ThisHost
-from scripts.launcher import BrokerPlan, launch
-from scripts.narration import Clock
-from scripts.process_stage import HistoryPlace, open_stage
-from scripts.puppet_master import PuppetMaster
-from scripts.run_directory import LOG_FOLDER, run_name, state_file, write_processes
-from scripts.scenario import Scenario
-from scripts.simulated_stage import SimulatedStage, perform_at_once
-from topologies.configuration import LoggingLevel
-from topologies.overlay import Overlay
+from plait.scripts.async_entry import run_async
+from plait.scripts.console import Console
+from plait.scripts.conversation import converse
+from plait.scripts.event_log import NAME as EVENTS_NAME
+from plait.scripts.event_log import EventLog
+from plait.scripts.happenings import Happening, Tell
+from plait.scripts.hosts import Host, ThisHost
+from plait.scripts.launcher import BrokerPlan, launch
+from plait.scripts.narration import Clock
+from plait.scripts.process_stage import HistoryPlace, open_stage
+from plait.scripts.puppet_master import PuppetMaster
+from plait.scripts.run_directory import LOG_FOLDER, run_name, state_file, write_processes
+from plait.scripts.scenario import Scenario
+from plait.scripts.simulated_stage import SimulatedStage, perform_at_once
+from plait.topologies.configuration import LoggingLevel
+from plait.topologies.overlay import Overlay
 
 
 @attrs.frozen(kw_only=True)

@@ -7,16 +7,16 @@ from typing import Final
 import attrs
 import click
 
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter, topic_filter
-from routing.filters import Filter
-from routing.traps import traps_of_filter
-from scripts.errors import ProblemsFoundError
-from topologies.configuration import Configuration
-from topologies.errors import Problem, ScriptError
-from topologies.language import Notice, NoticeKind
-from topologies.reading import parse_script, read_run
-from topologies.script import (
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter, topic_filter
+from plait.routing.filters import Filter
+from plait.routing.traps import traps_of_filter
+from plait.scripts.errors import ProblemsFoundError
+from plait.topologies.configuration import Configuration
+from plait.topologies.errors import Problem, ScriptError
+from plait.topologies.language import Notice, NoticeKind
+from plait.topologies.reading import parse_script, read_run
+from plait.topologies.script import (
     Advertise,
     Command,
     PublishStream,

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client.core import ClientCore
-from broker.effects import Delivery, Refusal
-from broker.sim.nodes import Node
-from broker.sim.world import World
-from routing.ids import NodeId, OperationId, SubscriptionId
-from routing.values import Content
-from scripts.errors import GuaranteeViolatedError
-from scripts.happenings import (
+from plait.broker.client.core import ClientCore
+from plait.broker.effects import Delivery, Refusal
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.values import Content
+from plait.scripts.errors import GuaranteeViolatedError
+from plait.scripts.happenings import (
     Advertised,
     ClientLost,
     Crashed,
@@ -30,9 +30,9 @@ from scripts.happenings import (
     Unsettled,
     Unsubscribed,
 )
-from scripts.stage import Faults
-from scripts.status_reports import ClientReport, Report, Unreachable
-from topologies.configuration import Configuration
+from plait.scripts.stage import Faults
+from plait.scripts.status_reports import ClientReport, Report, Unreachable
+from plait.topologies.configuration import Configuration
 
 TICK_S: Final = 0.0005
 """How much time passes between two looks at whether an operation is confirmed."""

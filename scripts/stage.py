@@ -6,9 +6,9 @@ from typing import Final, Protocol
 
 import attrs
 
-from routing.values import Content
-from scripts.happenings import Stable, Unsettled
-from scripts.status_reports import Report
+from plait.routing.values import Content
+from plait.scripts.happenings import Stable, Unsettled
+from plait.scripts.status_reports import Report
 
 DISTURBED_PATIENCE_S: Final = 0.5
 """For a confirmation while a process is frozen or has crashed: it may be the one to give it."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from scripts.errors import BadInputError
+from plait.scripts.errors import BadInputError
 
 CHUNK_BYTES: Final = 1 << 16
 STANDARD_INPUT: Final = 0

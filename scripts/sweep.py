@@ -16,11 +16,11 @@ from typing import Final
 
 import attrs
 
-from broker.sim.crowds import Crowd
-from broker.sim.runs import SimulatedRun, simulate, simulate_crowd
-from broker.sim.workloads import Workload
-from routing.conflicts import FAST
-from scripts.workload_options import words_of
+from plait.broker.sim.crowds import Crowd
+from plait.broker.sim.runs import SimulatedRun, simulate, simulate_crowd
+from plait.broker.sim.workloads import Workload
+from plait.routing.conflicts import FAST
+from plait.scripts.workload_options import words_of
 
 CHUNK_SEEDS: Final = 10
 """About a tenth of a second of work: progress moves, and handing out work costs nothing."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from scripts.terminal import is_terminal, width
+from plait.scripts.terminal import is_terminal, width
 
 GAP: Final = 2
 WORDS_MIN: Final = 24

@@ -7,8 +7,8 @@ from typing import Any, Final
 import attrs
 import click
 
-from faulttol.guarantees import Report
-from scripts.errors import GuaranteeViolatedError
+from plait.faulttol.guarantees import Report
+from plait.scripts.errors import GuaranteeViolatedError
 
 PROMISES: Final[Mapping[str, str]] = {
     "record": "the history itself is complete and without contradiction",

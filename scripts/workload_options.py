@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 import attrs
 import click
 
-from broker.sim.faults import Troubles
-from broker.sim.workloads import SHAPES, Workload
+from plait.broker.sim.faults import Troubles
+from plait.broker.sim.workloads import SHAPES, Workload
 
 F = TypeVar("F", bound=Callable[..., Any])
 

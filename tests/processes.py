@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from tests.patience import PATIENCE_S
 
-PLAIT: Final = (sys.executable, "-P", "-m", "scripts")
+PLAIT: Final = (sys.executable, "-P", "-m", "plait")
 """The command, run by the Python that runs the tests."""
 
 

@@ -12,9 +12,9 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
-# A layer is the longest prefix of a module's name that stands here; beside itself it may import
-# these. `scripts -> broker.net, broker.sim -> broker.client -> broker.host -> broker.machine ->
-# broker -> faulttol -> routing`; `topologies` beside.
+# A layer is the longest prefix of a module's name, after `plait.`, that stands here; beside itself
+# and `plait.errors` it may import these. `scripts -> broker.net, broker.sim -> broker.client ->
+# broker.host -> broker.machine -> broker -> faulttol -> routing`; `topologies` beside.
 _CORE: Final = frozenset({"broker", "faulttol", "routing"})
 _HOST: Final = _CORE | {"broker.machine"}
 _CLIENT: Final = _HOST | {"broker.host"}
@@ -88,13 +88,23 @@ Rule = Callable[[Import], str | None]
 """Says in one sentence what is wrong with an import and what to do instead; `None` if nothing."""
 
 
+FOLDERS: Final = sorted({layer.partition(".")[0] for layer in MAY_IMPORT})
+
+
 def our_modules() -> dict[str, Path]:
-    folders = sorted({layer.partition(".")[0] for layer in MAY_IMPORT})
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sorted(files)
     }
+
+
+def within_plait(imported: str) -> str:
+    """Return the name under which `MAY_IMPORT` knows a module, or what shows that nobody has it."""
+    if imported.partition(".")[0] in FOLDERS:
+        return f"unprefixed.{imported}"
+    inside = imported.removeprefix("plait.")
+    return inside if inside.partition(".")[0] in FOLDERS else imported
 
 
 def imports_of(module: str, path: Path) -> Iterator[Import]:
@@ -104,9 +114,9 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
         place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(module, alias.name, place)
+                yield Import(module, within_plait(alias.name), place)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
+            base = within_plait(node.module or "")
             if node.level:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*above, base]).rstrip(".")
@@ -142,7 +152,14 @@ def arrow_against_the_layers(found: Import) -> str | None:
 
 def library_away_from_home(found: Import) -> str | None:
     library = found.imported.partition(".")[0]
-    if layer_of(found.imported) or library in ANYWHERE or library in sys.stdlib_module_names:
+    if library == "unprefixed":
+        name = found.imported.removeprefix("unprefixed.")
+        return f"{found.place}: {name} is installed as plait.{name}"
+    if (
+        layer_of(found.imported)
+        or library in ANYWHERE | {"plait"}
+        or library in sys.stdlib_module_names
+    ):
         return None
     if library not in HOMES:
         return f"{found.place}: {library} has no home yet: give it one in tests/test_layering.py"
@@ -180,12 +197,9 @@ def test_every_library_with_a_home_is_declared() -> None:
     assert used & (HOMES.keys() | ANYWHERE) <= declared
 
 
-def test_every_package_is_named_in_pyproject() -> None:
-    """Automatic discovery is off, so a package that is not named would not be installed."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    named = set(project["tool"]["setuptools"]["packages"])
-
-    assert named == {name for name, path in MODULES.items() if path.name == "__init__.py"}
+def test_every_folder_of_the_project_is_a_package_of_plait() -> None:
+    for folder in FOLDERS:
+        assert (ROOT / "src" / "plait" / folder).resolve() == ROOT / folder
 
 
 @pytest.mark.parametrize(
@@ -197,6 +211,11 @@ def test_every_package_is_named_in_pyproject() -> None:
         (arrow_against_the_layers, Import("routing.filters", "scripts.main", "x:1"), "arrows"),
         (library_away_from_home, Import("broker.host.host", "trio", "x:1"), "return an effect"),
         (library_away_from_home, Import("broker.codec", "requests", "x:1"), "no home yet"),
+        (
+            library_away_from_home,
+            Import("broker.codec", within_plait("routing.ids"), "x:1"),
+            "as plait.r",
+        ),
         (impurity, Import("broker.host.host", "time", "x:1"), "as an argument"),
     ],
 )

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from broker.codec import FrameDecoder, encode, encode_content
-from broker.effects import SendMessage
-from broker.host.host import Host
-from broker.inputs import LinkId, LinkOpened, MessagesReceived
-from broker.messages import (
+from plait.broker.codec import FrameDecoder, encode, encode_content
+from plait.broker.effects import SendMessage
+from plait.broker.host.host import Host
+from plait.broker.inputs import LinkId, LinkOpened, MessagesReceived
+from plait.broker.messages import (
     PROTOCOL_VERSION,
     Advertise,
     EndOfStep,
@@ -19,7 +19,7 @@ from broker.messages import (
     Publish,
     Subscribe,
 )
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 BROKER = NodeId("b1")
 TICKER_LINK, READER_LINK = LinkId(1), LinkId(2)

@@ -7,9 +7,9 @@ from typing import Final
 
 import attrs
 
-from broker.client import states as client_states
-from broker.host.link_states import LEGAL, LinkState
-from broker.messages import MESSAGE_TYPES, Attach, AttachTables, Hello, StatusReply
+from plait.broker.client import states as client_states
+from plait.broker.host.link_states import LEGAL, LinkState
+from plait.broker.messages import MESSAGE_TYPES, Attach, AttachTables, Hello, StatusReply
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from typing import IO, Final
 import attrs
 import pytest
 
-from faulttol.history import HEADER, KINDS
+from plait.faulttol.history import HEADER, KINDS
 from tests.patience import PATIENCE_S, attempts
 from tests.processes import finished, started
 

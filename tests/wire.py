@@ -5,7 +5,7 @@ import struct
 import attrs
 from msgpack import Packer
 
-from broker.messages import MESSAGE_TYPES, Message
+from plait.broker.messages import MESSAGE_TYPES, Message
 
 _pack = Packer(default=attrs.astuple).pack
 _NUMBERS = {declaration: number for number, declaration in MESSAGE_TYPES.items()}

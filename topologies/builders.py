@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from topologies.overlay import Overlay, Site
+from plait.topologies.overlay import Overlay, Site
 
 
 def line(length: int) -> Overlay:

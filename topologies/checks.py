@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from topologies.errors import Flaw
+from plait.topologies.errors import Flaw
 
 
 def repeated_names(names: Iterable[str], kind: str) -> list[Flaw]:

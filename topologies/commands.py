@@ -5,13 +5,13 @@ from typing import Final
 
 import attrs
 
-from topologies.configuration import ProcessKind
-from topologies.content import read_content
-from topologies.declarations import Unclear
-from topologies.errors import Position, Problem, nearest
-from topologies.language import Line, Notice, NoticeKind, quoted
-from topologies.overlay import Overlay
-from topologies.script import (
+from plait.topologies.configuration import ProcessKind
+from plait.topologies.content import read_content
+from plait.topologies.declarations import Unclear
+from plait.topologies.errors import Position, Problem, nearest
+from plait.topologies.language import Line, Notice, NoticeKind, quoted
+from plait.topologies.overlay import Overlay
+from plait.topologies.script import (
     Advertise,
     AwaitStable,
     Command,

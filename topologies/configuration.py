@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
-from topologies.language import Notice
-from topologies.overlay import Overlay
+from plait.topologies.language import Notice
+from plait.topologies.overlay import Overlay
 
 
 class ProcessKind(enum.StrEnum):

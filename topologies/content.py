@@ -13,8 +13,8 @@ from typing import Final
 
 import attrs
 
-from topologies.errors import Problem, ScriptError
-from topologies.language import Line, quoted
+from plait.topologies.errors import Problem, ScriptError
+from plait.topologies.language import Line, quoted
 
 Value = str | int | float | bool
 

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from topologies.checks import circles, root_flaws, unknown_parents
-from topologies.configuration import (
+from plait.topologies.checks import circles, root_flaws, unknown_parents
+from plait.topologies.configuration import (
     DETECTIONS,
     LOGGING_LEVELS,
     ORDERINGS,
@@ -21,9 +21,9 @@ from topologies.configuration import (
     ProcessKind,
     RoutingPolicy,
 )
-from topologies.errors import Position, Problem, nearest
-from topologies.language import Line, Notice, NoticeKind, quoted
-from topologies.overlay import Overlay, Site
+from plait.topologies.errors import Position, Problem, nearest
+from plait.topologies.language import Line, Notice, NoticeKind, quoted
+from plait.topologies.overlay import Overlay, Site
 
 URL: Final = re.compile(r"[a-z]+://([^\s/:]+|\[[0-9a-f:.]+\]):([0-9]{1,5})(/\S*)?", re.IGNORECASE)
 PORT_MAX: Final = 65535

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from topologies.overlay import Overlay, Site
+from plait.topologies.overlay import Overlay, Site
 
 COLUMN: Final = 150
 """Pixels from one leaf of the tree to the next; a name of 20 letters fits."""

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from plait.errors import PlaitError
 
-class TopologyError(ValueError):
+
+class TopologyError(PlaitError, ValueError):
     """The root of this package's errors: something we were given is not usable."""
 
 

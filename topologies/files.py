@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from topologies.errors import Position, Problem, ScriptError, nearest
+from plait.topologies.errors import Position, Problem, ScriptError, nearest
 
 # The longest script in the wild has 2 kB; whatever is this long is something else.
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -15,7 +15,9 @@ def samples() -> dict[str, str]:
     """Return the text of every packaged sample by its file name."""
     return {
         entry.name: entry.read_text(encoding="utf-8")
-        for entry in sorted(resources.files("topologies").iterdir(), key=lambda entry: entry.name)
+        for entry in sorted(
+            resources.files("plait.topologies").iterdir(), key=lambda entry: entry.name
+        )
         if entry.name.endswith((".conf", ".script"))
     }
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import networkx as nx
 
-from topologies.builders import middle_of_traffic, rerooted
-from topologies.errors import Flaw, OverlayError, Problem, ScriptError
-from topologies.language import lines
-from topologies.overlay import Overlay, Site
+from plait.topologies.builders import middle_of_traffic, rerooted
+from plait.topologies.errors import Flaw, OverlayError, Problem, ScriptError
+from plait.topologies.language import lines
+from plait.topologies.overlay import Overlay, Site
 
 
 def to_networkx(overlay: Overlay) -> "nx.DiGraph[str]":

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from topologies.errors import Position, Problem, ScriptError, nearest
+from plait.topologies.errors import Position, Problem, ScriptError, nearest
 
 # str.splitlines would also split at characters that editors keep within the line, and so
 # disagree with them on line numbers.

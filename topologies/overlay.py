@@ -10,8 +10,8 @@ from functools import cached_property
 
 import attrs
 
-from topologies.checks import repeated_names, tree_flaws
-from topologies.errors import Flaw, OverlayError
+from plait.topologies.checks import repeated_names, tree_flaws
+from plait.topologies.errors import Flaw, OverlayError
 
 
 @attrs.frozen

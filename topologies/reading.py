@@ -14,9 +14,9 @@ from typing import Final, TypeVar
 
 import attrs
 
-from topologies.commands import COMMANDS, Kinds, contradictions, process_problem, stray_stars
-from topologies.configuration import Configuration, kinds_of
-from topologies.declarations import (
+from plait.topologies.commands import COMMANDS, Kinds, contradictions, process_problem, stray_stars
+from plait.topologies.configuration import Configuration, kinds_of
+from plait.topologies.declarations import (
     DECLARATIONS,
     Declaration,
     ProcessLine,
@@ -24,10 +24,10 @@ from topologies.declarations import (
     assemble,
     declaration_problems,
 )
-from topologies.errors import Problem, ScriptError, nearest
-from topologies.files import load
-from topologies.language import Line, Notice, NoticeKind, lines, quoted
-from topologies.script import Command, Script
+from plait.topologies.errors import Problem, ScriptError, nearest
+from plait.topologies.files import load
+from plait.topologies.language import Line, Notice, NoticeKind, lines, quoted
+from plait.topologies.script import Command, Script
 
 # Lines that other programs for this language understand, about machines of theirs.
 FOREIGN_KEYWORDS: Final = ("Distributed", "PMIP", "SingleMachine")

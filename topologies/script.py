@@ -4,9 +4,9 @@ from typing import assert_never
 
 import attrs
 
-from topologies.content import ContentTemplate
-from topologies.errors import Position
-from topologies.language import Notice
+from plait.topologies.content import ContentTemplate
+from plait.topologies.errors import Position
+from plait.topologies.language import Notice
 
 # Where a command stands that nobody has written down.
 NOWHERE = Position("", 0, 0)

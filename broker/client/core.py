@@ -11,16 +11,16 @@ takes at once is one batch.
 
 from collections.abc import Sequence
 
-from broker.client.interests import Interests
-from broker.client.journal import Journal
-from broker.client.publishing import Publishing
-from broker.client.session import SessionKeeper
-from broker.client.states import IN_BATCHES, ClientState, Contact
-from broker.client.stream import Stream
-from broker.client.whereabouts import Whereabouts
-from broker.effects import Deliver, Delivery, Effect, Refusal
-from broker.errors import ClosedError, NoTopicError, RemoteProtocolError
-from broker.inputs import (
+from plait.broker.client.interests import Interests
+from plait.broker.client.journal import Journal
+from plait.broker.client.publishing import Publishing
+from plait.broker.client.session import SessionKeeper
+from plait.broker.client.states import IN_BATCHES, ClientState, Contact
+from plait.broker.client.stream import Stream
+from plait.broker.client.whereabouts import Whereabouts
+from plait.broker.effects import Deliver, Delivery, Effect, Refusal
+from plait.broker.errors import ClosedError, NoTopicError, RemoteProtocolError
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -30,8 +30,8 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import (
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.messages import (
     AttachRequest,
     Begun,
     Confirm,
@@ -48,16 +48,16 @@ from broker.messages import (
     Stamped,
     Welcome,
 )
-from broker.outbox import Outbox
-from broker.window import Window
-from faulttol.stability import CountError
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.limits import TOPIC_CHARACTERS_MAX
-from routing.orderings import ORDERINGS_OF_TOPICS
-from routing.topics.position import Clock, Position
-from routing.topics.protocol import Topic
-from routing.topics.table import TOPIC
-from routing.values import Content
+from plait.broker.outbox import Outbox
+from plait.broker.window import Window
+from plait.faulttol.stability import CountError
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.limits import TOPIC_CHARACTERS_MAX
+from plait.routing.orderings import ORDERINGS_OF_TOPICS
+from plait.routing.topics.position import Clock, Position
+from plait.routing.topics.protocol import Topic
+from plait.routing.topics.table import TOPIC
+from plait.routing.values import Content
 
 
 class ClientCore:

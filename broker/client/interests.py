@@ -11,18 +11,18 @@ from typing import Any, Final, Generic, TypeVar
 
 import attrs
 
-from broker.client.journal import Journal
-from broker.client.stream import Stream
-from broker.codec import decode_content
-from broker.effects import EndOperation, Refusal
-from broker.machine.rebuild import Told
-from broker.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
-from broker.outbox import Outbox
-from routing.filter_text import parse_filter
-from routing.filters import Filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.tables import Advertisement, RoutingEntry, Subscription
-from routing.values import Content
+from plait.broker.client.journal import Journal
+from plait.broker.client.stream import Stream
+from plait.broker.codec import decode_content
+from plait.broker.effects import EndOperation, Refusal
+from plait.broker.machine.rebuild import Told
+from plait.broker.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
+from plait.broker.outbox import Outbox
+from plait.routing.filter_text import parse_filter
+from plait.routing.filters import Filter
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.tables import Advertisement, RoutingEntry, Subscription
+from plait.routing.values import Content
 
 MATCHES_REMEMBERED: Final = 4096
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from broker.client.core import ClientCore
-from broker.client.states import Contact, Session
-from broker.client.stream import Stream
+from plait.broker.client.core import ClientCore
+from plait.broker.client.states import Contact, Session
+from plait.broker.client.stream import Stream
 
 _FLOWING = (Session.STANDING, Session.LEAVING, Session.PARTING)
 

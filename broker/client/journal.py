@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 
 class Journal:

@@ -4,19 +4,19 @@ import zlib
 from collections import deque
 from collections.abc import Sequence
 
-from broker.client.interests import Interests
-from broker.client.journal import Journal
-from broker.client.stream import Stream
-from broker.codec import encode_content
-from broker.effects import ReportConfirmed, ReportSkipped
-from broker.errors import NotAdvertisedError
-from broker.limits import Limits
-from broker.messages import Flag, Publish
-from broker.outbox import Outbox
-from broker.window import Window
-from routing.errors import shortened
-from routing.ids import NodeId
-from routing.values import Content, check_content
+from plait.broker.client.interests import Interests
+from plait.broker.client.journal import Journal
+from plait.broker.client.stream import Stream
+from plait.broker.codec import encode_content
+from plait.broker.effects import ReportConfirmed, ReportSkipped
+from plait.broker.errors import NotAdvertisedError
+from plait.broker.limits import Limits
+from plait.broker.messages import Flag, Publish
+from plait.broker.outbox import Outbox
+from plait.broker.window import Window
+from plait.routing.errors import shortened
+from plait.routing.ids import NodeId
+from plait.routing.values import Content, check_content
 
 
 class Publishing:

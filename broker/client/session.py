@@ -7,9 +7,9 @@ joins, advertises and subscribes again, as what may have been taken before canno
 
 from typing import Final
 
-from broker.client.interests import Interests
-from broker.client.publishing import Publishing
-from broker.client.states import (
+from plait.broker.client.interests import Interests
+from plait.broker.client.publishing import Publishing
+from plait.broker.client.states import (
     CONTACTS,
     LEGAL,
     SESSIONS,
@@ -21,14 +21,14 @@ from broker.client.states import (
     after,
     seen,
 )
-from broker.client.stream import Stream
-from broker.client.whereabouts import Whereabouts
-from broker.effects import BecomeReady, CloseLink, Level, OpenLink, Refusal, Stop
-from broker.errors import RemoteProtocolError
-from broker.host.attaching import attachment_messages
-from broker.inputs import LinkId
-from broker.limits import Limits
-from broker.messages import (
+from plait.broker.client.stream import Stream
+from plait.broker.client.whereabouts import Whereabouts
+from plait.broker.effects import BecomeReady, CloseLink, Level, OpenLink, Refusal, Stop
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.attaching import attachment_messages
+from plait.broker.inputs import LinkId
+from plait.broker.limits import Limits
+from plait.broker.messages import (
     PROTOCOL_VERSION,
     AttachRequest,
     Goodbye,
@@ -42,8 +42,8 @@ from broker.messages import (
     Seating,
     Welcome,
 )
-from broker.outbox import Outbox
-from routing.ids import NodeId, OperationId
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId, OperationId
 
 RECONNECT_TIMEOUT_S: Final = 30.0
 """So long a client that was connected looks for a broker before it gives up."""

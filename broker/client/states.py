@@ -11,8 +11,8 @@ import enum
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
-from broker.errors import LocalProtocolError
-from broker.messages import (
+from plait.broker.errors import LocalProtocolError
+from plait.broker.messages import (
     AttachRequest,
     Begun,
     Confirm,

@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from broker.errors import RemoteProtocolError
-from broker.inputs import LinkId
-from broker.limits import Limits
-from broker.log_codec import LogReader
-from broker.machine.neighbours import Control, Marks
-from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
-from broker.messages import EndOfStep, Message, NodeKind, Progress, Publish, bytes_of
-from broker.outbox import Outbox
-from faulttol.stability import LeafStream
-from faulttol.steplog import StepLog
-from routing.ids import NodeId
-from routing.tables import Advertisement, Subscription
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.inputs import LinkId
+from plait.broker.limits import Limits
+from plait.broker.log_codec import LogReader
+from plait.broker.machine.neighbours import Control, Marks
+from plait.broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
+from plait.broker.messages import EndOfStep, Message, NodeKind, Progress, Publish, bytes_of
+from plait.broker.outbox import Outbox
+from plait.faulttol.stability import LeafStream
+from plait.faulttol.steplog import StepLog
+from plait.routing.ids import NodeId
+from plait.routing.tables import Advertisement, Subscription
 
 STEP_BYTES: Final = 64 << 10
 """Of publications in one step, or a single larger one: a broker takes a batch in one piece, for

@@ -11,10 +11,10 @@ from typing import Final
 
 import attrs
 
-from broker.host.seats import Seats
-from broker.limits import Limits
-from broker.messages import Life, Seating, Welcome
-from routing.ids import NodeId
+from plait.broker.host.seats import Seats
+from plait.broker.limits import Limits
+from plait.broker.messages import Life, Seating, Welcome
+from plait.routing.ids import NodeId
 
 ENOUGH: Final = 2
 """Times that somebody is silent until he is doubted: a connection may have been lost silently."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable
 
 import attrs
 
-from broker.host.connections import Connection, Connections
-from broker.host.identity import Identity
-from broker.host.link_states import LinkState
-from broker.host.seats import Seats
-from broker.inputs import LinkId
-from broker.messages import Announce, Announced
-from routing.ids import NodeId
+from plait.broker.host.connections import Connection, Connections
+from plait.broker.host.identity import Identity
+from plait.broker.host.link_states import LinkState
+from plait.broker.host.seats import Seats
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Announce, Announced
+from plait.routing.ids import NodeId
 
 
 @attrs.define(eq=False)

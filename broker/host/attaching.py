@@ -12,19 +12,27 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from broker.codec import decode_content
-from broker.errors import RemoteProtocolError
-from broker.host.link_states import IN_BATCHES, LinkState, Speaker, require_legal
-from broker.limits import DEFAULT_LIMITS, STEPS_AT_ONCE, Limits
-from broker.log_codec import LogReader, LogWriter
-from broker.machine.neighbours import Control
-from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
-from broker.messages import Attach, AttachTables, Message, NodeKind, Publish, SentControl, ToldEntry
-from faulttol.steplog import LogPart, StepLog
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId, owner_of
-from routing.tables import RoutingEntry
+from plait.broker.codec import decode_content
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.link_states import IN_BATCHES, LinkState, Speaker, require_legal
+from plait.broker.limits import DEFAULT_LIMITS, STEPS_AT_ONCE, Limits
+from plait.broker.log_codec import LogReader, LogWriter
+from plait.broker.machine.neighbours import Control
+from plait.broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
+from plait.broker.messages import (
+    Attach,
+    AttachTables,
+    Message,
+    NodeKind,
+    Publish,
+    SentControl,
+    ToldEntry,
+)
+from plait.faulttol.steplog import LogPart, StepLog
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId, owner_of
+from plait.routing.tables import RoutingEntry
 
 Element = TypeVar("Element")
 

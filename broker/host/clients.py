@@ -4,12 +4,12 @@ import hmac
 from hashlib import sha256
 from typing import Final
 
-from broker.host.identity import Identity
-from broker.machine.machine import Machine
-from broker.machine.neighbours import Below, is_client
-from broker.messages import Hello
-from faulttol.stability import Lag
-from routing.ids import NodeId
+from plait.broker.host.identity import Identity
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.neighbours import Below, is_client
+from plait.broker.messages import Hello
+from plait.faulttol.stability import Lag
+from plait.routing.ids import NodeId
 
 SECRET_CHARS: Final = 32
 """Hexadecimal digits: 128 bits, which nobody guesses."""

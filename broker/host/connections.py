@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import attrs
 
-from broker.effects import CloseLink, Level, SendMessage
-from broker.host.attaching import AttachmentReader
-from broker.host.dialling import Purpose
-from broker.host.library import Telling
-from broker.host.link_states import LinkState
-from broker.inputs import LinkId
-from broker.log_codec import LogReader, LogWriter
-from broker.messages import Goodbye, GoodbyeCode, Hello, Life, Message, NodeKind, Seating
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.effects import CloseLink, Level, SendMessage
+from plait.broker.host.attaching import AttachmentReader
+from plait.broker.host.dialling import Purpose
+from plait.broker.host.library import Telling
+from plait.broker.host.link_states import LinkState
+from plait.broker.inputs import LinkId
+from plait.broker.log_codec import LogReader, LogWriter
+from plait.broker.messages import Goodbye, GoodbyeCode, Hello, Life, Message, NodeKind, Seating
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 NO_NODE: Final = NodeId("")
 NOBODY: Final = Life(NO_NODE, 0)

@@ -8,11 +8,11 @@ from collections import deque
 
 import attrs
 
-from broker.effects import OpenLink
-from broker.host.identity import Identity
-from broker.messages import Life
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.effects import OpenLink
+from plait.broker.host.identity import Identity
+from plait.broker.messages import Life
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 
 @attrs.frozen

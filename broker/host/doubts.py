@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator
 
 import attrs
 
-from broker.host.identity import Identity
-from broker.messages import Life
+from plait.broker.host.identity import Identity
+from plait.broker.messages import Life
 
 
 class Sign(enum.Enum):

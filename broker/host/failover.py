@@ -7,24 +7,24 @@ knows, and then all is looked at again.
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from broker.effects import Level
-from broker.host.attaching import attachment_messages
-from broker.host.clients import digest_of
-from broker.host.connections import Connection
-from broker.host.dialling import ToBroker, ToVisit
-from broker.host.doubts import Sign, Standing
-from broker.host.greetings import Greetings
-from broker.host.link_states import LinkState
-from broker.host.parts import Parts
-from broker.host.takeover import Border, Takeover
-from broker.machine.attachments import Attachment, attach, testimony
-from broker.machine.joining import reattach
-from broker.machine.machine import Departure, Machine
-from broker.machine.neighbours import Above, Below, Neighbour, is_client
-from broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding, TooManyFailedError
-from broker.messages import AttachRequest, GoodbyeCode, Life, NodeKind, Probe, Seat, Seating
-from faulttol.steplog import Taken
-from routing.ids import NodeId
+from plait.broker.effects import Level
+from plait.broker.host.attaching import attachment_messages
+from plait.broker.host.clients import digest_of
+from plait.broker.host.connections import Connection
+from plait.broker.host.dialling import ToBroker, ToVisit
+from plait.broker.host.doubts import Sign, Standing
+from plait.broker.host.greetings import Greetings
+from plait.broker.host.link_states import LinkState
+from plait.broker.host.parts import Parts
+from plait.broker.host.takeover import Border, Takeover
+from plait.broker.machine.attachments import Attachment, attach, testimony
+from plait.broker.machine.joining import reattach
+from plait.broker.machine.machine import Departure, Machine
+from plait.broker.machine.neighbours import Above, Below, Neighbour, is_client
+from plait.broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding, TooManyFailedError
+from plait.broker.messages import AttachRequest, GoodbyeCode, Life, NodeKind, Probe, Seat, Seating
+from plait.faulttol.steplog import Taken
+from plait.routing.ids import NodeId
 
 
 class Failover:

@@ -7,17 +7,17 @@ there; `AttachRequest`, if it is being taken up; or where to look instead.
 
 import attrs
 
-from broker.host.clients import digest_of
-from broker.host.connections import Connection
-from broker.host.dialling import ToBroker, ToVisit
-from broker.host.doubts import Sign
-from broker.host.doubts import Standing as DoubtStanding
-from broker.host.link_states import LinkState
-from broker.host.parts import Parts
-from broker.host.returning import Returns
-from broker.machine.machine import Machine
-from broker.machine.neighbours import Below, Neighbour
-from broker.messages import (
+from plait.broker.host.clients import digest_of
+from plait.broker.host.connections import Connection
+from plait.broker.host.dialling import ToBroker, ToVisit
+from plait.broker.host.doubts import Sign
+from plait.broker.host.doubts import Standing as DoubtStanding
+from plait.broker.host.link_states import LinkState
+from plait.broker.host.parts import Parts
+from plait.broker.host.returning import Returns
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.neighbours import Below, Neighbour
+from plait.broker.messages import (
     PROTOCOL_VERSION,
     AttachRequest,
     GoodbyeCode,
@@ -30,8 +30,8 @@ from broker.messages import (
     Seating,
     Welcome,
 )
-from faulttol.steplog import Standing, Taken
-from routing.ids import NodeId
+from plait.faulttol.steplog import Standing, Taken
+from plait.routing.ids import NodeId
 
 
 class Greetings:

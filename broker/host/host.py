@@ -7,22 +7,22 @@ An input and a time in, effects out; no socket, no clock, no randomness. What a 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from broker.effects import CloseLink, Effect, Level, RememberSeats, Stop
-from broker.errors import RemoteProtocolError
-from broker.fences import NEVER_FENCED, Fences
-from broker.host.announcing import Announcements
-from broker.host.attaching import AttachmentReader
-from broker.host.clients import Clients
-from broker.host.connections import Connection, Connections
-from broker.host.dialling import Dialling, Purpose, ToBroker, ToJoin, ToNamesake, ToVisit
-from broker.host.doubts import Doubts, Sign
-from broker.host.failover import Failover
-from broker.host.greetings import Greetings
-from broker.host.identity import Identity
-from broker.host.joining import Joining
-from broker.host.leaving import Leaving
-from broker.host.library import Library
-from broker.host.link_states import (
+from plait.broker.effects import CloseLink, Effect, Level, RememberSeats, Stop
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.fences import NEVER_FENCED, Fences
+from plait.broker.host.announcing import Announcements
+from plait.broker.host.attaching import AttachmentReader
+from plait.broker.host.clients import Clients
+from plait.broker.host.connections import Connection, Connections
+from plait.broker.host.dialling import Dialling, Purpose, ToBroker, ToJoin, ToNamesake, ToVisit
+from plait.broker.host.doubts import Doubts, Sign
+from plait.broker.host.failover import Failover
+from plait.broker.host.greetings import Greetings
+from plait.broker.host.identity import Identity
+from plait.broker.host.joining import Joining
+from plait.broker.host.leaving import Leaving
+from plait.broker.host.library import Library
+from plait.broker.host.link_states import (
     FORBIDDEN_FROM_ABOVE,
     FORBIDDEN_TO_CLIENTS,
     LEGAL,
@@ -30,15 +30,15 @@ from broker.host.link_states import (
     Speaker,
     require_legal,
 )
-from broker.host.parts import Parts
-from broker.host.playing import Playing
-from broker.host.relocating import Relocations
-from broker.host.seats import Seats, next_incarnation
-from broker.host.status import Situation, Statistics, count, describe, describe_held
-from broker.host.takeover import Takeovers
-from broker.host.testimony import Testimony
-from broker.host.waking import WakingTime
-from broker.inputs import (
+from plait.broker.host.parts import Parts
+from plait.broker.host.playing import Playing
+from plait.broker.host.relocating import Relocations
+from plait.broker.host.seats import Seats, next_incarnation
+from plait.broker.host.status import Situation, Statistics, count, describe, describe_held
+from plait.broker.host.takeover import Takeovers
+from plait.broker.host.testimony import Testimony
+from plait.broker.host.waking import WakingTime
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -48,12 +48,12 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.losses import Losses
-from broker.machine.counting import Counters
-from broker.machine.machine import Machine, Settings
-from broker.machine.neighbours import is_client
-from broker.messages import (
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.losses import Losses
+from plait.broker.machine.counting import Counters
+from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.neighbours import is_client
+from plait.broker.messages import (
     Announce,
     Announced,
     Attach,
@@ -78,13 +78,13 @@ from broker.messages import (
     Welcome,
     bytes_of,
 )
-from broker.outbox import Outbox
-from broker.reports import report_within
-from faulttol.stability import CountError
-from faulttol.steplog import Taken
-from routing.conflicts import FAST
-from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING
+from plait.broker.outbox import Outbox
+from plait.broker.reports import report_within
+from plait.faulttol.stability import CountError
+from plait.faulttol.steplog import Taken
+from plait.routing.conflicts import FAST
+from plait.routing.ids import NodeId
+from plait.routing.orderings import DEFAULT_ORDERING
 
 _LINES: Final = (LinkState.TO_BROKER, LinkState.TO_CLIENT)
 

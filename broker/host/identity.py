@@ -2,13 +2,13 @@
 
 import attrs
 
-from broker.limits import Limits
-from broker.machine.interests import POLICIES
-from broker.machine.machine import Settings
-from broker.messages import Life, Welcome
-from routing.conflicts import DETECTIONS
-from routing.ids import NodeId
-from routing.orderings import ORDERINGS_OF_HOSTS
+from plait.broker.limits import Limits
+from plait.broker.machine.interests import POLICIES
+from plait.broker.machine.machine import Settings
+from plait.broker.messages import Life, Welcome
+from plait.routing.conflicts import DETECTIONS
+from plait.routing.ids import NodeId
+from plait.routing.orderings import ORDERINGS_OF_HOSTS
 
 
 @attrs.define(eq=False)

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import attrs
 
-from broker.effects import BecomeReady, Level, Stop
-from broker.host.connections import Connection
-from broker.host.dialling import ToJoin, ToNamesake
-from broker.host.greetings import Greetings
-from broker.host.link_states import LinkState
-from broker.host.parts import Parts
-from broker.host.playing import Played
-from broker.machine.machine import Machine
-from broker.messages import (
+from plait.broker.effects import BecomeReady, Level, Stop
+from plait.broker.host.connections import Connection
+from plait.broker.host.dialling import ToJoin, ToNamesake
+from plait.broker.host.greetings import Greetings
+from plait.broker.host.link_states import LinkState
+from plait.broker.host.parts import Parts
+from plait.broker.host.playing import Played
+from plait.broker.machine.machine import Machine
+from plait.broker.messages import (
     Goodbye,
     GoodbyeCode,
     HostPlace,
@@ -33,7 +33,7 @@ from broker.messages import (
     Seating,
     Welcome,
 )
-from faulttol.steplog import Standing
+from plait.faulttol.steplog import Standing
 
 
 class Joining:

@@ -14,13 +14,13 @@ from collections.abc import Callable
 
 import attrs
 
-from broker.effects import Level
-from broker.host.link_states import LinkState
-from broker.host.parts import Parts
-from broker.host.playing import Played
-from broker.machine.machine import Machine
-from broker.messages import Goodbye, GoodbyeCode, Seating
-from routing.ids import NodeId
+from plait.broker.effects import Level
+from plait.broker.host.link_states import LinkState
+from plait.broker.host.parts import Parts
+from plait.broker.host.playing import Played
+from plait.broker.machine.machine import Machine
+from plait.broker.messages import Goodbye, GoodbyeCode, Seating
+from plait.routing.ids import NodeId
 
 
 class Leaving:

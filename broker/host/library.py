@@ -13,12 +13,12 @@ from typing import Final
 
 import attrs
 
-from broker.errors import RemoteProtocolError
-from broker.host.seats import Seats
-from broker.inputs import LinkId
-from broker.messages import Life
-from faulttol.steplog import LogPart, Standing, StepLog
-from routing.ids import NodeId
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.seats import Seats
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Life
+from plait.faulttol.steplog import LogPart, Standing, StepLog
+from plait.routing.ids import NodeId
 
 _Extent = tuple[int, int, int]
 """The term of a log, the last step of it that is known, and its base."""

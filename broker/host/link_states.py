@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import attrs
 
-from broker.errors import RemoteProtocolError
-from broker.limits import ERAS_MAX
-from broker.messages import (
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.limits import ERAS_MAX
+from plait.broker.messages import (
     Acknowledge,
     Advertise,
     Announce,
@@ -64,7 +64,7 @@ from broker.messages import (
     Unsubscribe,
     Welcome,
 )
-from routing.ids import AdvertisementId, NodeId, SubscriptionId, asker_of, owner_of
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId, asker_of, owner_of
 
 
 class LinkState(enum.StrEnum):

@@ -2,21 +2,21 @@
 
 import attrs
 
-from broker.host.announcing import Announcements
-from broker.host.clients import Clients
-from broker.host.connections import Connections
-from broker.host.dialling import Dialling
-from broker.host.doubts import Doubts
-from broker.host.identity import Identity
-from broker.host.library import Library
-from broker.host.playing import Playing
-from broker.host.seats import Seats
-from broker.host.takeover import Takeovers
-from broker.host.testimony import Testimony
-from broker.losses import Losses
-from broker.messages import Seat
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.host.announcing import Announcements
+from plait.broker.host.clients import Clients
+from plait.broker.host.connections import Connections
+from plait.broker.host.dialling import Dialling
+from plait.broker.host.doubts import Doubts
+from plait.broker.host.identity import Identity
+from plait.broker.host.library import Library
+from plait.broker.host.playing import Playing
+from plait.broker.host.seats import Seats
+from plait.broker.host.takeover import Takeovers
+from plait.broker.host.testimony import Testimony
+from plait.broker.losses import Losses
+from plait.broker.messages import Seat
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 
 @attrs.define(eq=False)

@@ -10,20 +10,20 @@ from typing import Protocol
 
 import attrs
 
-from broker.effects import Level
-from broker.errors import RemoteProtocolError
-from broker.host.connections import Connection, Connections
-from broker.inputs import LinkId
-from broker.limits import STEPS_AT_ONCE
-from broker.machine.counting import Counters
-from broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
-from broker.machine.neighbours import Below, Neighbour
-from broker.machine.neighbours import Progress as Counted
-from broker.messages import EndOfStep, Message, Progress, Publish
-from broker.outbox import Outbox
-from faulttol.stability import CountError
-from faulttol.steplog import Standing, StepLog, Taken
-from routing.ids import NodeId
+from plait.broker.effects import Level
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.connections import Connection, Connections
+from plait.broker.inputs import LinkId
+from plait.broker.limits import STEPS_AT_ONCE
+from plait.broker.machine.counting import Counters
+from plait.broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
+from plait.broker.machine.neighbours import Below, Neighbour
+from plait.broker.machine.neighbours import Progress as Counted
+from plait.broker.messages import EndOfStep, Message, Progress, Publish
+from plait.broker.outbox import Outbox
+from plait.faulttol.stability import CountError
+from plait.faulttol.steplog import Standing, StepLog, Taken
+from plait.routing.ids import NodeId
 
 
 class Observer(Protocol):

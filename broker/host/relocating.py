@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
-from broker.host.connections import Connection
-from broker.host.parts import Parts
-from broker.messages import Relocate, Relocated, Seat
-from routing.ids import NodeId
+from plait.broker.host.connections import Connection
+from plait.broker.host.parts import Parts
+from plait.broker.messages import Relocate, Relocated, Seat
+from plait.routing.ids import NodeId
 
 
 @attrs.define(eq=False)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import attrs
 
-from broker.host.connections import Connection
-from broker.host.parts import Parts
-from broker.machine.machine import Machine
-from broker.machine.neighbours import Below
-from broker.messages import GoodbyeCode
-from routing.ids import NodeId
+from plait.broker.host.connections import Connection
+from plait.broker.host.parts import Parts
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.neighbours import Below
+from plait.broker.messages import GoodbyeCode
+from plait.routing.ids import NodeId
 
 
 @attrs.define(eq=False)

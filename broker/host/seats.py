@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import attrs
 
-from broker.errors import RemoteProtocolError
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import HostPlace, Life, Seat, Seating
-from routing.ids import NodeId
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.messages import HostPlace, Life, Seat, Seating
+from plait.routing.ids import NodeId
 
 TERMS_AT_ONCE: Final = 1 << 32
 """Terms of a broker that may pass unheard: far more than there ever are, and few of those that can

@@ -5,14 +5,14 @@ from typing import Any
 
 import attrs
 
-from broker.fences import Fences
-from broker.holding import Holds, explain_held
-from broker.host.parts import Parts
-from broker.host.playing import Played
-from broker.machine.counting import Counters
-from broker.machine.neighbours import Above, Neighbour, is_client
-from broker.messages import HostPlace, NodeKind
-from routing.orderings import Cause
+from plait.broker.fences import Fences
+from plait.broker.holding import Holds, explain_held
+from plait.broker.host.parts import Parts
+from plait.broker.host.playing import Played
+from plait.broker.machine.counting import Counters
+from plait.broker.machine.neighbours import Above, Neighbour, is_client
+from plait.broker.messages import HostPlace, NodeKind
+from plait.routing.orderings import Cause
 
 
 @attrs.frozen(kw_only=True)

@@ -21,18 +21,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from broker.host.doubts import Doubts, Standing
-from broker.host.identity import Identity
-from broker.host.library import Library
-from broker.host.playing import Playing
-from broker.host.seats import Seats
-from broker.machine.anew import begin_empty
-from broker.machine.attachments import Attachment, attach
-from broker.machine.machine import Machine
-from broker.machine.rebuild import Rebuilding
-from broker.messages import Life, NodeKind, Seat
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.host.doubts import Doubts, Standing
+from plait.broker.host.identity import Identity
+from plait.broker.host.library import Library
+from plait.broker.host.playing import Playing
+from plait.broker.host.seats import Seats
+from plait.broker.machine.anew import begin_empty
+from plait.broker.machine.attachments import Attachment, attach
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.rebuild import Rebuilding
+from plait.broker.messages import Life, NodeKind, Seat
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 Border = tuple[NodeId, NodeId]
 """A node of the boundary, and its neighbour in the region."""

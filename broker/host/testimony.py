@@ -6,12 +6,12 @@ had nothing to do with it cannot tell, so it visits the accused before it answer
 
 from collections.abc import Iterable
 
-from broker.host.connections import Connection, Connections
-from broker.host.doubts import Doubts, Sign
-from broker.host.identity import Identity
-from broker.host.seats import Seats
-from broker.inputs import LinkId
-from broker.messages import Life, ProbeReply
+from plait.broker.host.connections import Connection, Connections
+from plait.broker.host.doubts import Doubts, Sign
+from plait.broker.host.identity import Identity
+from plait.broker.host.seats import Seats
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Life, ProbeReply
 
 
 class Testimony:

@@ -9,13 +9,13 @@ old steps, and is rebuilt later, does not find it among the new ones.
 
 from collections.abc import Iterable, Mapping
 
-from broker.limits import Limits
-from broker.machine.attachments import Attachment
-from broker.machine.machine import Machine, Settings
-from broker.messages import NodeKind
-from broker.outbox import Outbox
-from faulttol.steplog import BROKER, Standing, StepLog, longest
-from routing.ids import NodeId
+from plait.broker.limits import Limits
+from plait.broker.machine.attachments import Attachment
+from plait.broker.machine.machine import Machine, Settings
+from plait.broker.messages import NodeKind
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import BROKER, Standing, StepLog, longest
+from plait.routing.ids import NodeId
 
 
 def begin_empty(

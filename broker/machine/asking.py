@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import attrs
 
-from broker.machine.neighbours import Arrival, Below, Neighbour
-from broker.machine.queues import QueuedPublications
-from broker.messages import Message
-from faulttol.steplog import Entry, Key
-from routing.ids import NodeId
+from plait.broker.machine.neighbours import Arrival, Below, Neighbour
+from plait.broker.machine.queues import QueuedPublications
+from plait.broker.messages import Message
+from plait.faulttol.steplog import Entry, Key
+from plait.routing.ids import NodeId
 
 
 class About(Protocol):

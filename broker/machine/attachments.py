@@ -5,13 +5,13 @@ from typing import Final, Generic, TypeVar, cast
 
 import attrs
 
-from broker.machine.machine import Machine
-from broker.machine.neighbours import Control
-from broker.machine.streams import Travelling, kept
-from broker.messages import NodeKind, Unadvertise, Unsubscribe
-from faulttol.steplog import StepLog
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.tables import Advertisement, Subscription
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.neighbours import Control
+from plait.broker.machine.streams import Travelling, kept
+from plait.broker.messages import NodeKind, Unadvertise, Unsubscribe
+from plait.faulttol.steplog import StepLog
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.tables import Advertisement, Subscription
 
 Entry_ = TypeVar("Entry_", Advertisement, Subscription)
 

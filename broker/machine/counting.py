@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from broker.holding import HoldTimes
+from plait.broker.holding import HoldTimes
 
 LATENCIES_MAX: Final = 10_000
 """So many are kept until somebody asks for them."""

@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar
 
-from broker.errors import RemoteProtocolError
-from broker.limits import Limits
-from broker.machine.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
-from broker.machine.requests import Requests
-from broker.machine.steps import Steps
-from broker.messages import (
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.limits import Limits
+from plait.broker.machine.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
+from plait.broker.machine.requests import Requests
+from plait.broker.machine.steps import Steps
+from plait.broker.messages import (
     Advertise,
     Operation,
     RefusalCode,
@@ -23,12 +23,12 @@ from broker.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from faulttol.steplog import Interest
-from routing.conflicts import EXACT, Conflicts
-from routing.filter_text import FilterSyntaxError, parse_filter
-from routing.filters import Filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.tables import (
+from plait.faulttol.steplog import Interest
+from plait.routing.conflicts import EXACT, Conflicts
+from plait.routing.filter_text import FilterSyntaxError, parse_filter
+from plait.routing.filters import Filter
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.tables import (
     Advertisement,
     AdvertisementTable,
     RoutingEntry,

@@ -6,10 +6,10 @@ to nobody, is found when it goes wrong, and not when somebody notices what came 
 
 from collections.abc import Iterator
 
-from broker.machine.machine import Machine
-from broker.machine.neighbours import UP, Arrival, Below, Neighbour, is_client
-from broker.machine.queues import QueuedPublications
-from routing.ids import NodeId
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.neighbours import UP, Arrival, Below, Neighbour, is_client
+from plait.broker.machine.queues import QueuedPublications
+from plait.routing.ids import NodeId
 
 
 def check_invariants(machine: Machine) -> None:

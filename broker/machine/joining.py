@@ -7,14 +7,22 @@ from collections.abc import Iterator
 
 import attrs
 
-from broker.machine.attachments import Attachment
-from broker.machine.machine import Machine
-from broker.machine.neighbours import Above, Arrival, Below, Marks, Neighbour, Route, is_client
-from broker.machine.steps import AGREED
-from broker.machine.streams import kept
-from broker.messages import Publish, Unadvertise, Unsubscribe
-from faulttol.stability import StreamBelow
-from faulttol.steplog import Key
+from plait.broker.machine.attachments import Attachment
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.neighbours import (
+    Above,
+    Arrival,
+    Below,
+    Marks,
+    Neighbour,
+    Route,
+    is_client,
+)
+from plait.broker.machine.steps import AGREED
+from plait.broker.machine.streams import kept
+from plait.broker.messages import Publish, Unadvertise, Unsubscribe
+from plait.faulttol.stability import StreamBelow
+from plait.faulttol.steplog import Key
 
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
 

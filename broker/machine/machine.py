@@ -11,22 +11,22 @@ from typing import Final
 
 import attrs
 
-from broker.effects import Level
-from broker.errors import RemoteProtocolError
-from broker.limits import Limits
-from broker.machine.counting import Counters
-from broker.machine.interests import Interests, Observer
-from broker.machine.names import Names, Newcomer
-from broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
-from broker.machine.places import PlacedPublications
-from broker.machine.publications import Publications
-from broker.machine.published import PublishedPublications
-from broker.machine.requests import Requests
-from broker.machine.steps import Steps
-from broker.machine.streams import sent_since
-from broker.machine.tagged import TaggedPublications
-from broker.machine.topics import RootedTopicPublications, TopicPublications
-from broker.messages import (
+from plait.broker.effects import Level
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.limits import Limits
+from plait.broker.machine.counting import Counters
+from plait.broker.machine.interests import Interests, Observer
+from plait.broker.machine.names import Names, Newcomer
+from plait.broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
+from plait.broker.machine.places import PlacedPublications
+from plait.broker.machine.publications import Publications
+from plait.broker.machine.published import PublishedPublications
+from plait.broker.machine.requests import Requests
+from plait.broker.machine.steps import Steps
+from plait.broker.machine.streams import sent_since
+from plait.broker.machine.tagged import TaggedPublications
+from plait.broker.machine.topics import RootedTopicPublications, TopicPublications
+from plait.broker.messages import (
     Advertise,
     Claim,
     Confirm,
@@ -43,11 +43,11 @@ from broker.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from broker.outbox import Outbox
-from faulttol.steplog import Standing, Taken
-from routing.conflicts import FAST
-from routing.ids import NodeId, OperationId
-from routing.orderings import (
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import Standing, Taken
+from plait.routing.conflicts import FAST
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.orderings import (
     DEFAULT_ORDERING,
     ORDERINGS_OF_HOSTS,
     FilteredSequencer,
@@ -58,9 +58,9 @@ from routing.orderings import (
     TotalNotification,
     TotalNotificationAtRoot,
 )
-from routing.published import OverlapTables
-from routing.tables import Advertisement, Subscription
-from routing.topics.table import TopicTable
+from plait.routing.published import OverlapTables
+from plait.routing.tables import Advertisement, Subscription
+from plait.routing.topics.table import TopicTable
 
 _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = {
     FilteredSequencer.name: (PlacedPublications, None),

@@ -21,12 +21,12 @@ from typing import Final
 
 import attrs
 
-from broker.limits import Limits
-from broker.machine.neighbours import Below, Neighbour, Neighbours, is_client
-from broker.machine.requests import Requests
-from broker.machine.steps import Steps
-from broker.messages import Claim, NodeKind, RefusalCode
-from routing.ids import NodeId, OperationId
+from plait.broker.limits import Limits
+from plait.broker.machine.neighbours import Below, Neighbour, Neighbours, is_client
+from plait.broker.machine.requests import Requests
+from plait.broker.machine.steps import Steps
+from plait.broker.messages import Claim, NodeKind, RefusalCode
+from plait.routing.ids import NodeId, OperationId
 
 AGAIN: Final = "refused, as before"
 """What is said once more of a claim after a rebuild, in a message that is on its way already."""

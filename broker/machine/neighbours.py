@@ -14,14 +14,14 @@ from typing import ClassVar, Final
 
 import attrs
 
-from broker.inputs import LinkId
-from broker.messages import Flag, Message, NodeKind, Publish
-from faulttol.stability import StreamAbove, StreamBelow, Unstable
-from faulttol.steplog import Key
-from routing.conflicts import Conflicts
-from routing.ids import NodeId, OperationId
-from routing.tables import Advertisement, Subscription
-from routing.topics.position import Position
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Flag, Message, NodeKind, Publish
+from plait.faulttol.stability import StreamAbove, StreamBelow, Unstable
+from plait.faulttol.steplog import Key
+from plait.routing.conflicts import Conflicts
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.tables import Advertisement, Subscription
+from plait.routing.topics.position import Position
 
 UP: Final = NodeId("")
 """The direction of the parent; no node is called so."""

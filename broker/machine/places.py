@@ -23,15 +23,15 @@ from typing import Any, ClassVar
 
 import attrs
 
-from broker.codec import decode_content
-from broker.errors import RemoteProtocolError
-from broker.machine.asking import AskingPublications, key_of
-from broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
-from broker.messages import Message, PlacesRequest, Publish, Turn, Turns
-from faulttol.steplog import NO_PLACE, Entry, Key, Place, StepLog
-from routing.ids import NodeId
-from routing.orderings import FilteredSequencer
-from routing.tables import Subscription
+from plait.broker.codec import decode_content
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.machine.asking import AskingPublications, key_of
+from plait.broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
+from plait.broker.messages import Message, PlacesRequest, Publish, Turn, Turns
+from plait.faulttol.steplog import NO_PLACE, Entry, Key, Place, StepLog
+from plait.routing.ids import NodeId
+from plait.routing.orderings import FilteredSequencer
+from plait.routing.tables import Subscription
 
 
 @attrs.frozen(kw_only=True, eq=False)

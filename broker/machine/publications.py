@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import attrs
 
-from broker.codec import decode_content
-from broker.effects import SendMessage
-from broker.errors import RemoteProtocolError
-from broker.limits import Limits
-from broker.machine.counting import Counters
-from broker.machine.interests import FLOODING, Interests
-from broker.machine.neighbours import (
+from plait.broker.codec import decode_content
+from plait.broker.effects import SendMessage
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.limits import Limits
+from plait.broker.machine.counting import Counters
+from plait.broker.machine.interests import FLOODING, Interests
+from plait.broker.machine.neighbours import (
     UP,
     Above,
     Arrival,
@@ -28,15 +28,15 @@ from broker.machine.neighbours import (
     Route,
     is_client,
 )
-from broker.machine.steps import Steps
-from broker.messages import Flag, Message, NodeKind, Publish, Settled
-from broker.outbox import Outbox
-from faulttol.stability import StreamAbove, StreamBelow
-from faulttol.steplog import Entry, Key, StepLog
-from routing.filters import Filter
-from routing.ids import NodeId
-from routing.orderings import Ordering
-from routing.tables import Advertisement, Subscription
+from plait.broker.machine.steps import Steps
+from plait.broker.messages import Flag, Message, NodeKind, Publish, Settled
+from plait.broker.outbox import Outbox
+from plait.faulttol.stability import StreamAbove, StreamBelow
+from plait.faulttol.steplog import Entry, Key, StepLog
+from plait.routing.filters import Filter
+from plait.routing.ids import NodeId
+from plait.routing.orderings import Ordering
+from plait.routing.tables import Advertisement, Subscription
 
 
 @attrs.define(eq=False)

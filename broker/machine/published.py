@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import attrs
 
-from broker.codec import decode_content
-from broker.machine.neighbours import Arrival, Below, Neighbour, Route, is_client
-from broker.machine.publications import Remembered
-from broker.machine.queues import QueuedPublications
-from broker.messages import Acknowledge, Defer, Flag, Message, Publish
-from faulttol.steplog import Key
-from routing.ids import NodeId, SubscriptionId
-from routing.orderings import Published
-from routing.published import UNMARKED, Mark, OverlapTables, Plan, make_plan
-from routing.tables import Subscription
+from plait.broker.codec import decode_content
+from plait.broker.machine.neighbours import Arrival, Below, Neighbour, Route, is_client
+from plait.broker.machine.publications import Remembered
+from plait.broker.machine.queues import QueuedPublications
+from plait.broker.messages import Acknowledge, Defer, Flag, Message, Publish
+from plait.faulttol.steplog import Key
+from plait.routing.ids import NodeId, SubscriptionId
+from plait.routing.orderings import Published
+from plait.routing.published import UNMARKED, Mark, OverlapTables, Plan, make_plan
+from plait.routing.tables import Subscription
 
 
 @attrs.frozen(kw_only=True, eq=False)

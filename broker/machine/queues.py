@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import attrs
 
-from broker.machine.neighbours import Arrival, Below, Neighbour, is_client
-from broker.machine.publications import Delayed, Publications
-from broker.messages import Message
-from faulttol.steplog import Entry, Key
-from routing.ids import NodeId
-from routing.orderings import HoldBeforeClients
-from routing.tables import Advertisement, Subscription
+from plait.broker.machine.neighbours import Arrival, Below, Neighbour, is_client
+from plait.broker.machine.publications import Delayed, Publications
+from plait.broker.messages import Message
+from plait.faulttol.steplog import Entry, Key
+from plait.routing.ids import NodeId
+from plait.routing.orderings import HoldBeforeClients
+from plait.routing.tables import Advertisement, Subscription
 
 
 @attrs.define

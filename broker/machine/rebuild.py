@@ -16,17 +16,17 @@ from typing import Any, Final, cast
 
 import attrs
 
-from broker.errors import RemoteProtocolError
-from broker.limits import Limits
-from broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
-from broker.machine.joining import join_streams, waiting
-from broker.machine.machine import Machine, Settings
-from broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
-from broker.machine.publications import Remembered
-from broker.machine.queues import QueuedPublications
-from broker.machine.steps import REPLAYED
-from broker.machine.streams import Travelling, in_order, kept, kept_from
-from broker.messages import (
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.limits import Limits
+from plait.broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
+from plait.broker.machine.joining import join_streams, waiting
+from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
+from plait.broker.machine.publications import Remembered
+from plait.broker.machine.queues import QueuedPublications
+from plait.broker.machine.steps import REPLAYED
+from plait.broker.machine.streams import Travelling, in_order, kept, kept_from
+from plait.broker.messages import (
     Acknowledge,
     Message,
     Settled,
@@ -34,12 +34,12 @@ from broker.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from broker.outbox import Outbox
-from faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.orderings import ORDERINGS_OF_HOSTS, Ordering
-from routing.tables import Advertisement, RoutingEntry, Subscription
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.orderings import ORDERINGS_OF_HOSTS, Ordering
+from plait.routing.tables import Advertisement, RoutingEntry, Subscription
 
 __all__ = [
     "Attachment",

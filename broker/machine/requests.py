@@ -7,13 +7,13 @@ What an operation does where it passes is `interests.py` (advertisements, subscr
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from broker.machine.counting import Counters
-from broker.machine.neighbours import Neighbour, Neighbours
-from broker.machine.steps import Steps
-from broker.messages import Confirm, Message, Operation, RefusalCode, Refuse
-from faulttol.operations import Operations, Pending
-from routing.ids import NodeId, OperationId
-from routing.tables import Advertisement, Subscription
+from plait.broker.machine.counting import Counters
+from plait.broker.machine.neighbours import Neighbour, Neighbours
+from plait.broker.machine.steps import Steps
+from plait.broker.messages import Confirm, Message, Operation, RefusalCode, Refuse
+from plait.faulttol.operations import Operations, Pending
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.tables import Advertisement, Subscription
 
 
 class SendInTurn(Protocol):

@@ -9,10 +9,10 @@ from typing import Final
 
 import attrs
 
-from broker.machine.neighbours import Arrival, Control, Neighbour, Route
-from broker.messages import Advertise, Message, Subscribe
-from broker.outbox import Outbox
-from faulttol.steplog import (
+from plait.broker.machine.neighbours import Arrival, Control, Neighbour, Route
+from plait.broker.messages import Advertise, Message, Subscribe
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import (
     NOBODY,
     UNCHANGED,
     Entry,
@@ -25,9 +25,9 @@ from faulttol.steplog import (
     Taken,
     TopicStanding,
 )
-from routing.ids import NodeId, OperationId
-from routing.tables import Advertisement, Subscription
-from routing.topics.protocol import Topic
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.tables import Advertisement, Subscription
+from plait.routing.topics.protocol import Topic
 
 REPLAYED: Final = "r"
 """Marks operations that had another name when their step was taken first, and"""

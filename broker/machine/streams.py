@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from broker.machine.neighbours import Control, Neighbour
-from broker.messages import Message, Publish
-from faulttol.steplog import Key
+from plait.broker.machine.neighbours import Control, Neighbour
+from plait.broker.messages import Message, Publish
+from plait.faulttol.steplog import Key
 
 
 @attrs.frozen

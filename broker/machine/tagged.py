@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 import attrs
 
-from broker.codec import decode_content
-from broker.machine.asking import AskingPublications, key_of
-from broker.machine.neighbours import Arrival, Below, Control, Neighbour, Route, is_client
-from broker.machine.topics import objection_to, stamped, topic_of
-from broker.messages import (
+from plait.broker.codec import decode_content
+from plait.broker.machine.asking import AskingPublications, key_of
+from plait.broker.machine.neighbours import Arrival, Below, Control, Neighbour, Route, is_client
+from plait.broker.machine.topics import objection_to, stamped, topic_of
+from plait.broker.messages import (
     Begun,
     Flag,
     Message,
@@ -29,14 +29,14 @@ from broker.messages import (
     StampRequest,
     behind_of,
 )
-from faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
-from routing.filters import Filter
-from routing.ids import SubscriptionId
-from routing.orderings import TaggedNotification
-from routing.tables import Subscription
-from routing.topics.position import Position
-from routing.topics.protocol import Topic
-from routing.topics.table import TopicTable, topics_of
+from plait.faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
+from plait.routing.filters import Filter
+from plait.routing.ids import SubscriptionId
+from plait.routing.orderings import TaggedNotification
+from plait.routing.tables import Subscription
+from plait.routing.topics.position import Position
+from plait.routing.topics.protocol import Topic
+from plait.routing.topics.table import TopicTable, topics_of
 
 NO_TOPIC = Topic("")
 """Of what is published without order: it goes behind what its publisher had published before."""

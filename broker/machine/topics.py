@@ -28,9 +28,9 @@ from typing import Any, ClassVar, Final
 
 import attrs
 
-from broker.codec import decode_content
-from broker.errors import RemoteProtocolError
-from broker.machine.neighbours import (
+from plait.broker.codec import decode_content
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.machine.neighbours import (
     UP,
     Arrival,
     Below,
@@ -39,18 +39,18 @@ from broker.machine.neighbours import (
     Route,
     is_client,
 )
-from broker.machine.publications import Publications
-from broker.messages import Entrust, Flag, Message, Publish, Recall, Stamped, behind_of
-from faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
-from routing.filters import Filter
-from routing.ids import NodeId
-from routing.limits import TOPIC_CHARACTERS_MAX
-from routing.orderings import TotalNotification
-from routing.tables import Subscription
-from routing.topics.position import Position
-from routing.topics.protocol import Topic
-from routing.topics.table import TOPIC, TopicTable, topics_of
-from routing.values import Content
+from plait.broker.machine.publications import Publications
+from plait.broker.messages import Entrust, Flag, Message, Publish, Recall, Stamped, behind_of
+from plait.faulttol.steplog import Entry, Key, StepLog, Taken, TopicStanding
+from plait.routing.filters import Filter
+from plait.routing.ids import NodeId
+from plait.routing.limits import TOPIC_CHARACTERS_MAX
+from plait.routing.orderings import TotalNotification
+from plait.routing.tables import Subscription
+from plait.routing.topics.position import Position
+from plait.routing.topics.protocol import Topic
+from plait.routing.topics.table import TOPIC, TopicTable, topics_of
+from plait.routing.values import Content
 
 
 class Place(enum.StrEnum):

@@ -1,13 +1,13 @@
 """The node on TCP, with trio: the broker as a program, and the client library.
 
-For applications::
+Applications import from `plait` itself what they need::
 
-    from broker.net import connect
+    from plait import connect
 """
 
-from broker.client.states import ClientState
-from broker.effects import Delivery
-from broker.errors import (
+from plait.broker.client.states import ClientState
+from plait.broker.effects import Delivery
+from plait.broker.errors import (
     BrokerError,
     ClosedError,
     NotAdvertisedError,
@@ -15,10 +15,10 @@ from broker.errors import (
     RefusedError,
     UnconfirmedError,
 )
-from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
-from broker.net.client import Advertisement, Client, Receipt, connect
-from broker.net.subscription import Subscription
-from routing.errors import ContentError, FilterSyntaxError
+from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from plait.broker.net.client import Advertisement, Client, Receipt, connect
+from plait.broker.net.subscription import Subscription
+from plait.routing.errors import ContentError, FilterSyntaxError
 
 __all__ = [
     "Advertisement",

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from broker.errors import AddressError
+from plait.broker.errors import AddressError
 
 LOOPBACK: Final = "127.0.0.1"
 

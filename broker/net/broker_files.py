@@ -11,12 +11,12 @@ from pathlib import Path
 
 import attrs
 
-from broker.errors import IncompleteHistoryError, UnusableFileError
-from broker.net.logs import LogWriter, Trouble
-from broker.net.memory import Keeper, Memory
-from broker.net.outlets import Outlet
-from broker.net.records import BrokerHistory
-from faulttol.files import is_mistake, make_folder
+from plait.broker.errors import IncompleteHistoryError, UnusableFileError
+from plait.broker.net.logs import LogWriter, Trouble
+from plait.broker.net.memory import Keeper, Memory
+from plait.broker.net.outlets import Outlet
+from plait.broker.net.records import BrokerHistory
+from plait.faulttol.files import is_mistake, make_folder
 
 
 @attrs.frozen(kw_only=True)

@@ -15,28 +15,28 @@ from pathlib import Path
 import attrs
 import trio
 
-from broker.effects import BecomeReady, Effect, Level, RememberSeats, Stop
-from broker.errors import BadNameError, GaveUpError
-from broker.event_lines import forward_lines
-from broker.fences import NEVER_FENCED, Fences
-from broker.host.host import Host
-from broker.host.seats import next_incarnation
-from broker.inputs import Input, ShutdownRequested
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.net.addresses import name_of
-from broker.net.broker_files import BrokerFiles, open_broker_files, refusing_mistakes
-from broker.net.driver import Driver
-from broker.net.http_endpoint import Page, serve_pages
-from broker.net.listener import accept_connections, listen, raise_open_files_limit
-from broker.net.logs import LogWriter
-from broker.net.memory import Memory, recall
-from broker.net.metrics import CONTENT_TYPE, BrokerMetrics
-from broker.net.outlets import STANDARD_ERROR, Outlet
-from broker.node_names import expected_broker_name
-from faulttol.files import make_folder
-from routing.conflicts import FAST
-from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING
+from plait.broker.effects import BecomeReady, Effect, Level, RememberSeats, Stop
+from plait.broker.errors import BadNameError, GaveUpError
+from plait.broker.event_lines import forward_lines
+from plait.broker.fences import NEVER_FENCED, Fences
+from plait.broker.host.host import Host
+from plait.broker.host.seats import next_incarnation
+from plait.broker.inputs import Input, ShutdownRequested
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.net.addresses import name_of
+from plait.broker.net.broker_files import BrokerFiles, open_broker_files, refusing_mistakes
+from plait.broker.net.driver import Driver
+from plait.broker.net.http_endpoint import Page, serve_pages
+from plait.broker.net.listener import accept_connections, listen, raise_open_files_limit
+from plait.broker.net.logs import LogWriter
+from plait.broker.net.memory import Memory, recall
+from plait.broker.net.metrics import CONTENT_TYPE, BrokerMetrics
+from plait.broker.net.outlets import STANDARD_ERROR, Outlet
+from plait.broker.node_names import expected_broker_name
+from plait.faulttol.files import make_folder
+from plait.routing.conflicts import FAST
+from plait.routing.ids import NodeId
+from plait.routing.orderings import DEFAULT_ORDERING
 
 
 @attrs.frozen(kw_only=True)

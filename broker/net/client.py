@@ -28,9 +28,9 @@ from typing import Final, Literal
 import attrs
 import trio
 
-from broker.client.core import ClientCore
-from broker.client.states import ClientState
-from broker.effects import (
+from plait.broker.client.core import ClientCore
+from plait.broker.client.states import ClientState
+from plait.broker.effects import (
     BecomeReady,
     Deliver,
     Effect,
@@ -40,20 +40,26 @@ from broker.effects import (
     ReportSkipped,
     Stop,
 )
-from broker.errors import AddressError, BadNameError, ClosedError, RefusedError, UnconfirmedError
-from broker.inputs import Input, ShutdownRequested, TimerFired
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.net.addresses import complete_address
-from broker.net.driver import Driver
-from broker.net.logs import Log, no_log
-from broker.net.subscription import Subscription
-from broker.node_names import expected_name
-from faulttol.history import History
-from routing.errors import TrapWarning
-from routing.filter_text import parse_filter, topic_filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.traps import traps_of_filter
-from routing.values import Content, ContentError
+from plait.broker.errors import (
+    AddressError,
+    BadNameError,
+    ClosedError,
+    RefusedError,
+    UnconfirmedError,
+)
+from plait.broker.inputs import Input, ShutdownRequested, TimerFired
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.net.addresses import complete_address
+from plait.broker.net.driver import Driver
+from plait.broker.net.logs import Log, no_log
+from plait.broker.net.subscription import Subscription
+from plait.broker.node_names import expected_name
+from plait.faulttol.history import History
+from plait.routing.errors import TrapWarning
+from plait.routing.filter_text import parse_filter, topic_filter
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.traps import traps_of_filter
+from plait.routing.values import Content, ContentError
 
 PUBLISHED_PER_CHECKPOINT: Final = 64
 """Publications handed over before others get a turn, also the task that writes them out."""

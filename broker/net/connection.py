@@ -16,12 +16,12 @@ from typing import Final
 import attrs
 import trio
 
-from broker.codec import FrameDecoder
-from broker.errors import AddressError, BrokerError
-from broker.inputs import LinkId
-from broker.limits import Limits
-from broker.messages import Message
-from broker.net.addresses import Address, resolve
+from plait.broker.codec import FrameDecoder
+from plait.broker.errors import AddressError, BrokerError
+from plait.broker.inputs import LinkId
+from plait.broker.limits import Limits
+from plait.broker.messages import Message
+from plait.broker.net.addresses import Address, resolve
 
 RECEIVE_BYTES: Final = 64 << 10
 """One read: hundreds of small publications. From 128 KiB on, allocators map fresh pages for every

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from broker.inputs import LinkId
+from plait.broker.inputs import LinkId
 
 
 def one_too_many(hosts: Mapping[LinkId, str]) -> LinkId:

@@ -16,8 +16,8 @@ from typing import Any, Final
 import attrs
 import trio
 
-from broker.codec import encode
-from broker.effects import (
+from plait.broker.codec import encode
+from plait.broker.effects import (
     CloseLink,
     Effect,
     Level,
@@ -28,8 +28,8 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
-from broker.errors import LocalProtocolError, RemoteProtocolError
-from broker.inputs import (
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -38,12 +38,12 @@ from broker.inputs import (
     MessagesReceived,
     TimerFired,
 )
-from broker.limits import Limits
-from broker.messages import Goodbye, GoodbyeCode, Message, Publish
-from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
-from broker.net.crowd import hoarders, one_too_many
-from broker.net.logs import Log
-from faulttol.history import History
+from plait.broker.limits import Limits
+from plait.broker.messages import Goodbye, GoodbyeCode, Message, Publish
+from plait.broker.net.connection import Connection, ConnectionLostError, Traffic, dial
+from plait.broker.net.crowd import hoarders, one_too_many
+from plait.broker.net.logs import Log
+from plait.faulttol.history import History
 
 CHECKED_BYTES: Final = 8 << 20
 """So much may be written, or come unfinished, before all links together are looked at."""

@@ -8,10 +8,10 @@ from typing import Final, NoReturn
 
 import trio
 
-from broker.effects import Level
-from broker.errors import AddressError, ListenError
-from broker.net.addresses import resolve
-from broker.net.logs import Log
+from plait.broker.effects import Level
+from plait.broker.errors import AddressError, ListenError
+from plait.broker.net.addresses import resolve
+from plait.broker.net.logs import Log
 
 BACKLOG: Final = 1024
 """Connections the operating system keeps for us; a whole overlay may start at the same moment."""

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from broker.effects import Level
+from plait.broker.effects import Level
 
 LINES_PER_SECOND_MAX: Final = 20
 """Of one event. Strangers decide how often some things happen, not how fast the disk fills."""

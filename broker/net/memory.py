@@ -20,11 +20,11 @@ from typing import Any, Final
 import attrs
 import trio
 
-from broker.errors import StateError
-from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX, STATE_BYTES_MAX
-from broker.messages import HostPlace, Life, Seat, Seating
-from broker.net.logs import Log, Trouble
-from faulttol.files import make_folder, naming, replace_text
+from plait.broker.errors import StateError
+from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX, STATE_BYTES_MAX
+from plait.broker.messages import HostPlace, Life, Seat, Seating
+from plait.broker.net.logs import Log, Trouble
+from plait.faulttol.files import make_folder, naming, replace_text
 
 FORMAT: Final = 2
 FORMER_FORMAT: Final = 1

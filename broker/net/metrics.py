@@ -8,10 +8,10 @@ from typing import Final
 
 import attrs
 
-from broker.host.host import Host
-from broker.messages import NodeKind
-from broker.net.broker_files import Written
-from broker.net.driver import Driver
+from plait.broker.host.host import Host
+from plait.broker.messages import NodeKind
+from plait.broker.net.broker_files import Written
+from plait.broker.net.driver import Driver
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any, Final
 
-from broker.effects import Level
-from broker.net.logs import Log, Trouble
-from faulttol.history import HistoryWriter
+from plait.broker.effects import Level
+from plait.broker.net.logs import Log, Trouble
+from plait.faulttol.history import HistoryWriter
 
 SIZE_TOLD_BYTES: Final = 64 << 20
 """The log tells each time that a history has grown by so much: whoever connects adds to it."""

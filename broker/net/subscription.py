@@ -7,9 +7,9 @@ from typing import Final, Self
 
 import trio
 
-from broker.effects import Delivery
-from broker.errors import ClosedError
-from routing.ids import SubscriptionId
+from plait.broker.effects import Delivery
+from plait.broker.errors import ClosedError
+from plait.routing.ids import SubscriptionId
 
 TAKEN_PER_CHECKPOINT: Final = 64
 """Deliveries taken from a full buffer before others get a turn: some 50 µs of a busy loop."""

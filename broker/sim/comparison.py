@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
-from broker.machine.machine import Machine
-from faulttol.steplog import Key
-from routing.ids import NodeId
+from plait.broker.machine.machine import Machine
+from plait.faulttol.steplog import Key
+from plait.routing.ids import NodeId
 
 
 @attrs.frozen(kw_only=True)

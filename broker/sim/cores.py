@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from broker.effects import Effect
-from broker.inputs import Input
-from broker.limits import Limits
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.values import Content
+from plait.broker.effects import Effect
+from plait.broker.inputs import Input
+from plait.broker.limits import Limits
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.values import Content
 
 
 class Door(Protocol):

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import attrs
 
-from broker.effects import Refusal
-from broker.sim.faults import NO_TROUBLES, PAUSE, Faults, Troubles
-from broker.sim.workloads import move_some
-from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
-from routing.ids import NodeId, OperationId, SubscriptionId
-from routing.orderings import ORDERINGS_OF_TOPICS
-from routing.values import Value
+from plait.broker.effects import Refusal
+from plait.broker.sim.faults import NO_TROUBLES, PAUSE, Faults, Troubles
+from plait.broker.sim.workloads import move_some
+from plait.broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.orderings import ORDERINGS_OF_TOPICS
+from plait.routing.values import Value
 
 FASTEST_S, SLOWEST_S = 0.0005, 0.05
 DELTAS: Final = (1, 2, 2, 2, 3)

@@ -2,7 +2,7 @@
 
 import attrs
 
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 
 
 @attrs.frozen(eq=False, kw_only=True)

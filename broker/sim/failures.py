@@ -7,11 +7,11 @@ has as if it played that, until somebody else does: who takes it up asks.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from broker.host.host import Host
-from broker.host.seats import Seats
-from broker.messages import Life, Seat
-from broker.sim.cores import Resident
-from routing.ids import NodeId
+from plait.broker.host.host import Host
+from plait.broker.host.seats import Seats
+from plait.broker.messages import Life, Seat
+from plait.broker.sim.cores import Resident
+from plait.routing.ids import NodeId
 
 
 class Failures:

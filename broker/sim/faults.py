@@ -11,10 +11,10 @@ from typing import Final
 
 import attrs
 
-from broker.sim.cuts import Cut
-from broker.sim.nodes import DiskState, Node
-from broker.sim.world import World
-from routing.ids import NodeId
+from plait.broker.sim.cuts import Cut
+from plait.broker.sim.nodes import DiskState, Node
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId
 
 PAUSE: Final = (0.05, 0.9)
 """For how many heartbeat timeouts a machine is paused: nobody may be taken for failed on that."""

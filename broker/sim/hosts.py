@@ -9,19 +9,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from broker.client.core import ClientCore
-from broker.client.states import ClientState
-from broker.effects import Effect
-from broker.host.host import Host
-from broker.inputs import Input
-from broker.limits import Limits
-from broker.machine.invariants import broken_invariants
-from broker.machine.machine import Machine
-from broker.sim.comparison import Snapshot, differences, snapshot
-from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
-from broker.sim.failures import Failures
-from faulttol.steplog import Taken
-from routing.ids import NodeId
+from plait.broker.client.core import ClientCore
+from plait.broker.client.states import ClientState
+from plait.broker.effects import Effect
+from plait.broker.host.host import Host
+from plait.broker.inputs import Input
+from plait.broker.limits import Limits
+from plait.broker.machine.invariants import broken_invariants
+from plait.broker.machine.machine import Machine
+from plait.broker.sim.comparison import Snapshot, differences, snapshot
+from plait.broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
+from plait.broker.sim.failures import Failures
+from plait.faulttol.steplog import Taken
+from plait.routing.ids import NodeId
 
 
 class Comparison:

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import attrs
 
-from broker.effects import Delivery, Effect, Refusal
-from broker.inputs import Input, LinkId
-from broker.messages import Message
-from broker.sim.clocks import Clock
-from broker.sim.cores import ClientDoor, Door, HostDoor
-from faulttol.history import MemoryHistory
-from routing.ids import NodeId, OperationId
+from plait.broker.effects import Delivery, Effect, Refusal
+from plait.broker.inputs import Input, LinkId
+from plait.broker.messages import Message
+from plait.broker.sim.clocks import Clock
+from plait.broker.sim.cores import ClientDoor, Door, HostDoor
+from plait.faulttol.history import MemoryHistory
+from plait.routing.ids import NodeId, OperationId
 
 
 class DiskState(enum.StrEnum):

@@ -5,17 +5,17 @@ from typing import Final
 
 import attrs
 
-from broker.client.session import RECONNECT_TIMEOUT_S
-from broker.machine.machine import can_begin_anew
-from broker.sim.crowds import Crowd, CrowdedRun
-from broker.sim.faults import CUT, NO_TROUBLES
-from broker.sim.nodes import Node
-from broker.sim.workloads import RandomRun, Workload
-from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
-from faulttol.guarantees import Report, check
-from faulttol.history import Manifest, Record, write_run
-from routing.conflicts import FAST
-from routing.orderings import DEFAULT_ORDERING
+from plait.broker.client.session import RECONNECT_TIMEOUT_S
+from plait.broker.machine.machine import can_begin_anew
+from plait.broker.sim.crowds import Crowd, CrowdedRun
+from plait.broker.sim.faults import CUT, NO_TROUBLES
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.workloads import RandomRun, Workload
+from plait.broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
+from plait.faulttol.guarantees import Report, check
+from plait.faulttol.history import Manifest, Record, write_run
+from plait.routing.conflicts import FAST
+from plait.routing.orderings import DEFAULT_ORDERING
 
 BEFORE_FIRST_TICK_S: Final = 4.9
 TIMEOUTS_AFTER: Final = 6

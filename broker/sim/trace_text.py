@@ -5,9 +5,9 @@ from typing import Final
 
 import attrs
 
-from broker.codec import decode_content
-from broker.effects import Delivery
-from broker.messages import (
+from plait.broker.codec import decode_content
+from plait.broker.effects import Delivery
+from plait.broker.messages import (
     Flag,
     HostPlace,
     Life,
@@ -18,8 +18,8 @@ from broker.messages import (
     SentControl,
     ToldEntry,
 )
-from faulttol.steplog import UNCHANGED, Entry, LogPart, Taken
-from routing.ids import NodeId
+from plait.faulttol.steplog import UNCHANGED, Entry, LogPart, Taken
+from plait.routing.ids import NodeId
 
 _THE_SAME_FOR_ALL: Final = frozenset(
     {"version", "address", "ordering", "policy", "delta", "detection", "secret", "past"}

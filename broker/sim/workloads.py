@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import attrs
 
-from broker.effects import Refusal
-from broker.errors import NotAdvertisedError
-from broker.sim.faults import NO_TROUBLES, Faults, Troubles
-from broker.sim.nodes import Node
-from broker.sim.world import World
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.orderings import ORDERINGS_OF_TOPICS
-from routing.values import Value
-from topologies.builders import line, random_tree, star
-from topologies.overlay import Overlay
+from plait.broker.effects import Refusal
+from plait.broker.errors import NotAdvertisedError
+from plait.broker.sim.faults import NO_TROUBLES, Faults, Troubles
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import World
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.orderings import ORDERINGS_OF_TOPICS
+from plait.routing.values import Value
+from plait.topologies.builders import line, random_tree, star
+from plait.topologies.overlay import Overlay
 
 AWAY_S: Final = 12.0
 """Longer than `SIMULATED_LIMITS.resume_timeout_s`, which is looked at once per tick."""

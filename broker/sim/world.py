@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, TypeVar, assert_never
 
 import attrs
 
-from broker.effects import (
+from plait.broker.effects import (
     BecomeReady,
     CloseLink,
     Deliver,
@@ -35,9 +35,9 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
-from broker.holding import describe_held
-from broker.host.seats import next_incarnation
-from broker.inputs import (
+from plait.broker.holding import describe_held
+from plait.broker.host.seats import next_incarnation
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -47,18 +47,18 @@ from broker.inputs import (
     ShutdownRequested,
     TimerFired,
 )
-from broker.limits import Limits
-from broker.messages import Message, Seating
-from broker.sim.clocks import Clock
-from broker.sim.cores import Cores, Door, HostDoor
-from broker.sim.cuts import Cut
-from broker.sim.hosts import StepCores
-from broker.sim.nodes import ENDING, DiskState, End, Ending, Node
-from broker.sim.trace_text import describe_delivery, describe_message
-from faulttol.history import MemoryHistory, Record
-from routing.conflicts import FAST
-from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING
+from plait.broker.limits import Limits
+from plait.broker.messages import Message, Seating
+from plait.broker.sim.clocks import Clock
+from plait.broker.sim.cores import Cores, Door, HostDoor
+from plait.broker.sim.cuts import Cut
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.nodes import ENDING, DiskState, End, Ending, Node
+from plait.broker.sim.trace_text import describe_delivery, describe_message
+from plait.faulttol.history import MemoryHistory, Record
+from plait.routing.conflicts import FAST
+from plait.routing.ids import NodeId
+from plait.routing.orderings import DEFAULT_ORDERING
 
 LAUNCHER: Final = NodeId("plait-launcher")
 """Who writes down what was done to nodes."""

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from faulttol.audit.errors import UnsuitableHistoryError
-from faulttol.errors import HistoryError
-from faulttol.history import (
+from plait.faulttol.audit.errors import UnsuitableHistoryError
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.history import (
     HEADER,
     HISTORY_FOLDER,
     KINDS,

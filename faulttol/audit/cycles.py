@@ -16,7 +16,7 @@ The guess is the order in which publications were first delivered to anyone.
 
 import numpy as np
 
-from faulttol.audit.columns import Numbers, Truths
+from plait.faulttol.audit.columns import Numbers, Truths
 
 
 def links_of(subscribers: Numbers, numbers: Numbers) -> tuple[Numbers, Numbers]:

@@ -1,6 +1,6 @@
 """What can go wrong in the audit, apart from the histories."""
 
-from faulttol.errors import FaultToleranceError
+from plait.faulttol.errors import FaultToleranceError
 
 
 class SparkUnavailableError(FaultToleranceError):

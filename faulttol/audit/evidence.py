@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from faulttol.audit.columns import Columns, Life, Lines, Names, Numbers, Truths
-from faulttol.audit.cycles import links_of
-from faulttol.audit.errors import UnsuitableHistoryError
-from faulttol.audit.times import CLASSES_PER_DECADE, SHORTEST_SECONDS, Times
-from faulttol.history import Record
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter
-from routing.values import Content
+from plait.faulttol.audit.columns import Columns, Life, Lines, Names, Numbers, Truths
+from plait.faulttol.audit.cycles import links_of
+from plait.faulttol.audit.errors import UnsuitableHistoryError
+from plait.faulttol.audit.times import CLASSES_PER_DECADE, SHORTEST_SECONDS, Times
+from plait.faulttol.history import Record
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter
+from plait.routing.values import Content
 
 Seconds = npt.NDArray[np.float64]
 

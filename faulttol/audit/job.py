@@ -12,11 +12,11 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from faulttol.audit.errors import UnsuitableHistoryError
-from faulttol.audit.kernel import SMALL_RUN_BYTES, history_files, judge_in_full, judge_run
-from faulttol.audit.spread import PART_BYTES, judge_spread
-from faulttol.audit.verdict import RunVerdict
-from faulttol.errors import HistoryError
+from plait.faulttol.audit.errors import UnsuitableHistoryError
+from plait.faulttol.audit.kernel import SMALL_RUN_BYTES, history_files, judge_in_full, judge_run
+from plait.faulttol.audit.spread import PART_BYTES, judge_spread
+from plait.faulttol.audit.verdict import RunVerdict
+from plait.faulttol.errors import HistoryError
 
 LARGE_RUN_BYTES: Final = 1 << 30
 """Of history files: some five million deliveries, which take a worker half a gigabyte."""

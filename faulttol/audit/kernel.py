@@ -14,15 +14,15 @@ from typing import Final
 import attrs
 import numpy as np
 
-from faulttol.audit.columns import Numbers, read_lines
-from faulttol.audit.cycles import on_cycles, places_by
-from faulttol.audit.errors import UnsuitableHistoryError
-from faulttol.audit.evidence import LINES_MAX, Deliveries, Publications, times_of
-from faulttol.audit.times import Times
-from faulttol.audit.verdict import RunVerdict
-from faulttol.errors import HistoryError
-from faulttol.guarantees import GUARANTEES, Report, check_run, check_under
-from faulttol.history import (
+from plait.faulttol.audit.columns import Numbers, read_lines
+from plait.faulttol.audit.cycles import on_cycles, places_by
+from plait.faulttol.audit.errors import UnsuitableHistoryError
+from plait.faulttol.audit.evidence import LINES_MAX, Deliveries, Publications, times_of
+from plait.faulttol.audit.times import Times
+from plait.faulttol.audit.verdict import RunVerdict
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.guarantees import GUARANTEES, Report, check_run, check_under
+from plait.faulttol.history import (
     HISTORY_FOLDER,
     KINDS,
     Manifest,

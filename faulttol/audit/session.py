@@ -25,9 +25,8 @@ from pyspark import java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import faulttol
-import routing
-from faulttol.audit.errors import SparkUnavailableError
+import plait
+from plait.faulttol.audit.errors import SparkUnavailableError
 
 SMALL_INPUT_BYTES: Final = 64 << 20
 """Up to here Java is done before its optimizing compiler would have paid."""
@@ -182,10 +181,10 @@ def _packed_code(folder: Path) -> Path:
     """Pack what judges runs, for workers on which plait is not installed."""
     archive = folder / "plait-audit.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-        for package in (faulttol, routing):
-            [root] = map(Path, package.__path__)
-            for path in sorted(root.rglob("*.py")):
-                packed.write(path, path.relative_to(root.parent))
+        [root] = map(Path, plait.__path__)
+        judging = [path for name in ("faulttol", "routing") for path in (root / name).rglob("*.py")]
+        for path in sorted([*root.glob("*.py"), *judging]):
+            packed.write(path, "plait" / path.relative_to(root))
     return archive
 
 

@@ -17,16 +17,16 @@ import attrs
 import numpy as np
 from pyspark import RDD, Broadcast, SparkContext, StorageLevel
 
-from faulttol.audit.columns import Life, Lines, Names, Numbers, Truths, read_lines
-from faulttol.audit.cycles import at_places, core_of, places_by, spanned_by, within
-from faulttol.audit.errors import UnsuitableHistoryError
-from faulttol.audit.evidence import Deliveries, Publications, Seconds
-from faulttol.audit.kernel import history_files, read_rows, verdict_of
-from faulttol.audit.times import Times
-from faulttol.audit.verdict import RunVerdict
-from faulttol.errors import HistoryError
-from faulttol.guarantees import GUARANTEES
-from faulttol.history import Manifest, PublicationId, Record, decode_record, read_manifest
+from plait.faulttol.audit.columns import Life, Lines, Names, Numbers, Truths, read_lines
+from plait.faulttol.audit.cycles import at_places, core_of, places_by, spanned_by, within
+from plait.faulttol.audit.errors import UnsuitableHistoryError
+from plait.faulttol.audit.evidence import Deliveries, Publications, Seconds
+from plait.faulttol.audit.kernel import history_files, read_rows, verdict_of
+from plait.faulttol.audit.times import Times
+from plait.faulttol.audit.verdict import RunVerdict
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.guarantees import GUARANTEES
+from plait.faulttol.history import Manifest, PublicationId, Record, decode_record, read_manifest
 
 PART_BYTES: Final = 128 << 20
 """Of history files to a task; as columns, its deliveries take about as much once more."""

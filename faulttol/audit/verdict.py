@@ -7,8 +7,8 @@ from typing import Any, Final, Self
 
 import attrs
 
-from faulttol.audit.times import Times
-from faulttol.guarantees import Report, Violation
+from plait.faulttol.audit.times import Times
+from plait.faulttol.guarantees import Report, Violation
 
 WITNESSES_MAX: Final = 20
 """Per run and guarantee. Whoever wants more of the same has the run itself."""

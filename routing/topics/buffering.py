@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
-from routing.ids import NodeId
-from routing.topics.protocol import (
+from plait.routing.ids import NodeId
+from plait.routing.topics.protocol import (
     Announce,
     Completed,
     Create,
@@ -37,7 +37,7 @@ from routing.topics.protocol import (
     UpdateSubscription,
     raised,
 )
-from routing.topics.structure import companions
+from plait.routing.topics.structure import companions
 
 
 class BufferingManager:

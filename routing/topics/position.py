@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from routing.topics.protocol import Topic, raised
+from plait.routing.topics.protocol import Topic, raised
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from typing import Final, NewType
 
 import attrs
 
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 
 Topic = NewType("Topic", str)
 """The value of a publication's attribute `topic`."""

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 
-from routing.ids import NodeId
-from routing.topics.protocol import Numbers, Topic
+from plait.routing.ids import NodeId
+from plait.routing.topics.protocol import Numbers, Topic
 
 Pair = frozenset[Topic]
 

@@ -4,13 +4,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from routing.filters import Filter
-from routing.ids import NodeId
-from routing.regions import hull
-from routing.tables import Advertisement, Subscription
-from routing.topics.protocol import Topic
-from routing.value_sets import pairs_of
-from routing.values import Kind
+from plait.routing.filters import Filter
+from plait.routing.ids import NodeId
+from plait.routing.regions import hull
+from plait.routing.tables import Advertisement, Subscription
+from plait.routing.topics.protocol import Topic
+from plait.routing.value_sets import pairs_of
+from plait.routing.values import Kind
 
 TOPIC: Final = "topic"
 """The attribute that says on which topic something is published."""

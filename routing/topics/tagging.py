@@ -16,8 +16,8 @@ from typing import Final
 
 import attrs
 
-from routing.ids import NodeId
-from routing.topics.protocol import (
+from plait.routing.ids import NodeId
+from plait.routing.topics.protocol import (
     COORDINATOR,
     Completed,
     Create,
@@ -41,7 +41,7 @@ from routing.topics.protocol import (
     WantSwap,
     raised,
 )
-from routing.topics.structure import companions
+from plait.routing.topics.structure import companions
 
 
 class Correction(enum.StrEnum):

@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
-from routing.ids import NodeId
-from routing.topics.protocol import (
+from plait.routing.ids import NodeId
+from plait.routing.topics.protocol import (
     COORDINATOR,
     Create,
     Effect,
@@ -38,8 +38,8 @@ from routing.topics.protocol import (
     WantSwap,
     raised,
 )
-from routing.topics.structure import Structure, shared_pairs
-from routing.topics.tagging import swapped
+from plait.routing.topics.structure import Structure, shared_pairs
+from plait.routing.topics.tagging import swapped
 
 
 @attrs.frozen(kw_only=True)

@@ -22,11 +22,11 @@ import attrs
 import click
 import psutil
 
-from faulttol.errors import FaultToleranceError
-from faulttol.history import HISTORY_FOLDER, Manifest, write_manifest
-from scripts.errors import EnvironmentFailedError
-from scripts.extras import needing
-from scripts.options import json_option
+from plait.faulttol.errors import FaultToleranceError
+from plait.faulttol.history import HISTORY_FOLDER, Manifest, write_manifest
+from plait.scripts.errors import EnvironmentFailedError
+from plait.scripts.extras import needing
+from plait.scripts.options import json_option
 
 PUBLISHERS: Final = 10
 _SAMPLE_SECONDS: Final = 0.5
@@ -75,7 +75,7 @@ def command(
     """
     # Not at the top, since help has to work without Spark; not later, since histories take long.
     with needing("audit"):
-        importlib.import_module("faulttol.audit.job")
+        importlib.import_module("plait.faulttol.audit.job")
     with tempfile.TemporaryDirectory(prefix="plait-bench-audit-", dir=folder) as place:
         directories = [Path(place) / f"run-{number}" for number in range(runs)]
         for directory in directories:
@@ -144,8 +144,8 @@ def measure(
     directories: list[Path], deliveries_per_run: int, *, is_spread: bool
 ) -> list[Measurement]:
     """Audit half of the runs, when Spark is warm, and all of them."""
-    from faulttol.audit.job import LARGE_RUN_BYTES, audit
-    from faulttol.audit.session import SMALL_INPUT_BYTES, spark_session
+    from plait.faulttol.audit.job import LARGE_RUN_BYTES, audit
+    from plait.faulttol.audit.session import SMALL_INPUT_BYTES, spark_session
 
     half = directories[: len(directories) // 2]
     limit = 0 if is_spread else LARGE_RUN_BYTES
@@ -204,7 +204,7 @@ def measure_cold_starts(run: Path) -> ColdStarts:
         "from pyspark.sql import SparkSession;"
         "SparkSession.builder.master('local[*]').getOrCreate().stop()"
     )
-    commands = (["-c", empty_session], ["-m", "scripts.main", "audit", str(run)])
+    commands = (["-c", empty_session], ["-m", "plait", "audit", str(run)])
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(_COLD_STARTS):
         for arguments, of_command in zip(commands, seconds, strict=True):

@@ -11,8 +11,8 @@ from typing import Final, Self
 
 import trio
 
-from broker.codec import FrameDecoder, encode, encode_content
-from broker.messages import (
+from plait.broker.codec import FrameDecoder, encode, encode_content
+from plait.broker.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Advertise,
@@ -27,10 +27,10 @@ from broker.messages import (
     Subscribe,
     Welcome,
 )
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.values import Content
-from scripts.bench.relay import RECEIVE_BYTES, end_of_frames, payloads_in
-from scripts.bench.workloads import PAYLOAD_BYTES
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.values import Content
+from plait.scripts.bench.relay import RECEIVE_BYTES, end_of_frames, payloads_in
+from plait.scripts.bench.workloads import PAYLOAD_BYTES
 
 _INCARNATION: Final = 1
 _TYPE_AT: Final = 1

@@ -15,8 +15,8 @@ from typing import Final
 
 import trio
 
-from scripts.bench.members import Part
-from scripts.errors import EnvironmentFailedError
+from plait.scripts.bench.members import Part
+from plait.scripts.errors import EnvironmentFailedError
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
@@ -33,7 +33,7 @@ class Member:
         with self._log_path.open("wb") as log:
             # Not with trio's help, for the reason given in scripts/launcher.py.
             self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "scripts.bench.members"],
+                [sys.executable, "-P", "-m", "plait.scripts.bench.members"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

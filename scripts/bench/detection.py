@@ -23,18 +23,18 @@ from typing import Final
 import attrs
 import click
 
-from broker.client.core import ClientCore
-from broker.sim.hosts import HostCores
-from broker.sim.nodes import Node
-from broker.sim.workloads import random_content, random_filter
-from broker.sim.world import World
-from routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.orderings import Cause
-from routing.tables import RoutingEntry, SubscriptionTable
-from routing.values import Content
-from scripts.bench.match import (
+from plait.broker.client.core import ClientCore
+from plait.broker.sim.hosts import HostCores
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.workloads import random_content, random_filter
+from plait.broker.sim.world import World
+from plait.routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.orderings import Cause
+from plait.routing.tables import RoutingEntry, SubscriptionTable
+from plait.routing.values import Content
+from plait.scripts.bench.match import (
     HOPS,
     draw_publication,
     draw_subscription,
@@ -42,8 +42,8 @@ from scripts.bench.match import (
     microseconds,
     quantile,
 )
-from scripts.options import json_option
-from topologies.builders import random_tree
+from plait.scripts.options import json_option
+from plait.topologies.builders import random_tree
 
 SUBSCRIPTIONS_EACH: Final = 4
 SMALL: Final = (100, 1_000)

@@ -14,19 +14,19 @@ from typing import Final
 import attrs
 import click
 
-from broker.machine.interests import FILTER, FLOODING
-from routing.orderings import DEFAULT_ORDERING
-from scripts.async_entry import run_async
-from scripts.bench.faults_cost import measure_cost
-from scripts.bench.faults_figures import RATE_FAILED, FaultFigures
-from scripts.bench.faults_memory import measure_hour
-from scripts.bench.faults_outage import DIAL_DELAYS, VICTIMS, measure_outage
-from scripts.bench.faults_rate import CLIENTS, Rate, measure_rate
-from scripts.bench.faults_recovery import measure_recovery
-from scripts.bench.faults_report import report
-from scripts.bench.faults_tcp import Stall, measure_stall
-from scripts.bench.figures import Trials
-from scripts.bench.session import (
+from plait.broker.machine.interests import FILTER, FLOODING
+from plait.routing.orderings import DEFAULT_ORDERING
+from plait.scripts.async_entry import run_async
+from plait.scripts.bench.faults_cost import measure_cost
+from plait.scripts.bench.faults_figures import RATE_FAILED, FaultFigures
+from plait.scripts.bench.faults_memory import measure_hour
+from plait.scripts.bench.faults_outage import DIAL_DELAYS, VICTIMS, measure_outage
+from plait.scripts.bench.faults_rate import CLIENTS, Rate, measure_rate
+from plait.scripts.bench.faults_recovery import measure_recovery
+from plait.scripts.bench.faults_report import report
+from plait.scripts.bench.faults_tcp import Stall, measure_stall
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.session import (
     cleaning_up_when_told_to_stop,
     plots_option,
     rounds_option,
@@ -34,9 +34,9 @@ from scripts.bench.session import (
     tell_terminal,
     write_plots,
 )
-from scripts.bench.trials import System, run_trial
-from scripts.bench.workloads import SUBSCRIBERS, WORKLOADS
-from scripts.options import json_option
+from plait.scripts.bench.trials import System, run_trial
+from plait.scripts.bench.workloads import SUBSCRIBERS, WORKLOADS
+from plait.scripts.options import json_option
 
 OUTAGE: Final = "outage"
 COST: Final = "cost"

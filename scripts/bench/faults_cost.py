@@ -11,11 +11,11 @@ from typing import Final
 
 import attrs
 
-from faulttol.guarantees import check
-from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING
-from scripts.bench.faults_world import FaultWorld
-from scripts.bench.workloads import PAYLOAD_BYTES
+from plait.faulttol.guarantees import check
+from plait.routing.ids import NodeId
+from plait.routing.orderings import DEFAULT_ORDERING
+from plait.scripts.bench.faults_world import FaultWorld
+from plait.scripts.bench.workloads import PAYLOAD_BYTES
 
 COORDINATOR: Final = NodeId("coordinator")
 VICTIM: Final = NodeId("victim")

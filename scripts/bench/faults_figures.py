@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import attrs
 
-from broker.limits import DEFAULT_LIMITS
-from scripts.bench.faults_cost import Cost
-from scripts.bench.faults_memory import Hour
-from scripts.bench.faults_outage import DIAL_DELAYS, Outage
-from scripts.bench.faults_rate import Rate
-from scripts.bench.faults_recovery import Phase, Recovery
-from scripts.bench.faults_tcp import BROKERS, Stall
-from scripts.bench.figures import Trials
-from scripts.bench.order_figures import Goal, none_wanted
-from scripts.bench.plots import Chart, Line
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.scripts.bench.faults_cost import Cost
+from plait.scripts.bench.faults_memory import Hour
+from plait.scripts.bench.faults_outage import DIAL_DELAYS, Outage
+from plait.scripts.bench.faults_rate import Rate
+from plait.scripts.bench.faults_recovery import Phase, Recovery
+from plait.scripts.bench.faults_tcp import BROKERS, Stall
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.order_figures import Goal, none_wanted
+from plait.scripts.bench.plots import Chart, Line
 
 OUTAGE_DELAYS: Final = 6
 """From the end of detection to the first delivery, at most."""

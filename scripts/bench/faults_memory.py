@@ -17,13 +17,13 @@ from typing import Final
 
 import attrs
 
-from broker.sim.hosts import HostCores
-from broker.sim.world import World
-from faulttol.guarantees import check
-from routing.ids import NodeId, SubscriptionId
-from routing.orderings import DEFAULT_ORDERING
-from scripts.bench.faults_rate import client_core
-from topologies.builders import balanced_tree
+from plait.broker.sim.hosts import HostCores
+from plait.broker.sim.world import World
+from plait.faulttol.guarantees import check
+from plait.routing.ids import NodeId, SubscriptionId
+from plait.routing.orderings import DEFAULT_ORDERING
+from plait.scripts.bench.faults_rate import client_core
+from plait.topologies.builders import balanced_tree
 
 HOUR_S: Final = 3600.0
 QUARTERS: Final = 4

@@ -16,14 +16,14 @@ from typing import Final
 
 import attrs
 
-from broker.effects import Delivery
-from broker.messages import Life, Message, Publish
-from broker.sim.nodes import Node
-from faulttol.guarantees import check
-from routing.ids import NodeId
-from scripts.bench.faults_world import LINK_DELAY_S, FaultWorld, Step
-from topologies.builders import balanced_tree
-from topologies.overlay import Overlay
+from plait.broker.effects import Delivery
+from plait.broker.messages import Life, Message, Publish
+from plait.broker.sim.nodes import Node
+from plait.faulttol.guarantees import check
+from plait.routing.ids import NodeId
+from plait.scripts.bench.faults_world import LINK_DELAY_S, FaultWorld, Step
+from plait.topologies.builders import balanced_tree
+from plait.topologies.overlay import Overlay
 
 VICTIMS: Final = {"inner broker": "b1", "edge broker": "b3", "root": "b0"}
 DIAL_DELAYS: Final = {"dialling takes one": 1, "dialling takes two, as over TCP": 2}

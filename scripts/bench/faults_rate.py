@@ -17,15 +17,15 @@ from typing import Final
 
 import attrs
 
-from broker.client.core import ClientCore
-from broker.client.states import ClientState
-from broker.effects import Delivery
-from broker.sim.hosts import HostCores
-from broker.sim.world import SIMULATED_LIMITS, World
-from faulttol.guarantees import check
-from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING
-from topologies.builders import random_tree
+from plait.broker.client.core import ClientCore
+from plait.broker.client.states import ClientState
+from plait.broker.effects import Delivery
+from plait.broker.sim.hosts import HostCores
+from plait.broker.sim.world import SIMULATED_LIMITS, World
+from plait.faulttol.guarantees import check
+from plait.routing.ids import NodeId
+from plait.routing.orderings import DEFAULT_ORDERING
+from plait.topologies.builders import random_tree
 
 CLIENTS: Final = 100
 """Publishers, and as many subscribers."""

@@ -12,13 +12,13 @@ from typing import Final
 
 import attrs
 
-from broker.machine.interests import FLOODING
-from routing.filter_text import parse_filter
-from routing.ids import NodeId
-from routing.limits import CACHED_FILTERS_MAX
-from scripts.bench.faults_world import FaultWorld, Spent
-from scripts.bench.garbage import no_garbage_collection
-from scripts.bench.memory import ADVERTISEMENT, distinct_subscriptions
+from plait.broker.machine.interests import FLOODING
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import NodeId
+from plait.routing.limits import CACHED_FILTERS_MAX
+from plait.scripts.bench.faults_world import FaultWorld, Spent
+from plait.scripts.bench.garbage import no_garbage_collection
+from plait.scripts.bench.memory import ADVERTISEMENT, distinct_subscriptions
 
 LINK_DELAY_S: Final = 0.0002
 VICTIM: Final = NodeId("b1")

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from scripts.bench.faults_cost import Cost
-from scripts.bench.faults_figures import FaultFigures
-from scripts.bench.faults_memory import Hour
-from scripts.bench.faults_outage import Outage
-from scripts.bench.faults_rate import Rate
-from scripts.bench.faults_recovery import Recovery
-from scripts.bench.faults_tcp import Stall
-from scripts.bench.figures import Trials
-from scripts.bench.order_report import goal_line
-from scripts.bench.report import trials_table
+from plait.scripts.bench.faults_cost import Cost
+from plait.scripts.bench.faults_figures import FaultFigures
+from plait.scripts.bench.faults_memory import Hour
+from plait.scripts.bench.faults_outage import Outage
+from plait.scripts.bench.faults_rate import Rate
+from plait.scripts.bench.faults_recovery import Recovery
+from plait.scripts.bench.faults_tcp import Stall
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.order_report import goal_line
+from plait.scripts.bench.report import trials_table
 
 
 def report(figures: FaultFigures) -> str:

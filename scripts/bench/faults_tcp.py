@@ -10,8 +10,8 @@ from typing import Final
 
 import attrs
 
-from scripts.async_entry import run_async
-from scripts.chaos import Blow, perform, random_attack
+from plait.scripts.async_entry import run_async
+from plait.scripts.chaos import Blow, perform, random_attack
 
 BROKERS: Final = 7
 

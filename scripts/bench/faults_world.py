@@ -13,20 +13,20 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client.core import ClientCore
-from broker.codec import FrameDecoder, encode
-from broker.effects import Effect, Refusal, SendMessage
-from broker.host.host import Host
-from broker.inputs import Input, LinkId, MessagesReceived
-from broker.machine.machine import Machine
-from broker.messages import Message
-from broker.sim.hosts import HostCores
-from broker.sim.nodes import End, Node
-from broker.sim.world import World
-from routing.ids import NodeId, OperationId
-from routing.values import Value
-from scripts.bench.order_world import LIMITS
-from topologies.overlay import Overlay
+from plait.broker.client.core import ClientCore
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.effects import Effect, Refusal, SendMessage
+from plait.broker.host.host import Host
+from plait.broker.inputs import Input, LinkId, MessagesReceived
+from plait.broker.machine.machine import Machine
+from plait.broker.messages import Message
+from plait.broker.sim.hosts import HostCores
+from plait.broker.sim.nodes import End, Node
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.values import Value
+from plait.scripts.bench.order_world import LIMITS
+from plait.topologies.overlay import Overlay
 
 LINK_DELAY_S: Final = 0.01
 CALM_S: Final = 1000.0

@@ -14,9 +14,9 @@ from typing import Any
 
 import attrs
 
-from scripts.bench.memory import MemoryFigures
-from scripts.bench.peers import PLAIT, PeerFigures
-from scripts.bench.trials import (
+from plait.scripts.bench.memory import MemoryFigures
+from plait.scripts.bench.peers import PLAIT, PeerFigures
+from plait.scripts.bench.trials import (
     BARE_BROKER,
     BROKER,
     FRAME_RELAY,
@@ -26,7 +26,7 @@ from scripts.bench.trials import (
     Outcome,
     System,
 )
-from scripts.bench.workloads import LATENCY, THROUGHPUT, Workload
+from plait.scripts.bench.workloads import LATENCY, THROUGHPUT, Workload
 
 
 @attrs.frozen(kw_only=True)

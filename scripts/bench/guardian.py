@@ -2,8 +2,9 @@
 
 plait's own processes notice for themselves that they are left alone. Other people's do not, and
 some are started by shell scripts, so that no signal of the kernel's would reach them. Somebody has
-to stay behind for that: `python -m scripts.bench.guardian`, a process that reads process group ids,
-one per line. At the end of its input it kills those groups; at the word `dismissed` it just ends.
+to stay behind for that: `python -m plait.scripts.bench.guardian`, a process that reads process
+group ids, one per line. At the end of its input it kills those groups; at the word `dismissed` it
+just ends.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ class Guardian:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "scripts.bench.guardian"],
+            [sys.executable, "-P", "-m", "plait.scripts.bench.guardian"],
             stdin=subprocess.PIPE,
             text=True,
             process_group=0,

@@ -13,8 +13,8 @@ from typing import Final, Self
 
 import trio
 
-from scripts.bench.board import Board, now_ns
-from scripts.bench.workloads import PAYLOAD_BYTES, Workload
+from plait.scripts.bench.board import Board, now_ns
+from plait.scripts.bench.workloads import PAYLOAD_BYTES, Workload
 
 _STAMP: Final = struct.Struct("<IIQ")
 _PADDING: Final = bytes(PAYLOAD_BYTES - _STAMP.size)

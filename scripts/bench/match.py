@@ -17,12 +17,12 @@ from typing import Final, TypeAlias, TypeVar
 
 import click
 
-from routing.filter_text import parse_filter
-from routing.filters import Filter
-from routing.ids import NodeId
-from routing.matching import Matcher, MatchingIndex, ScanningMatcher
-from routing.values import Content
-from scripts.options import json_option
+from plait.routing.filter_text import parse_filter
+from plait.routing.filters import Filter
+from plait.routing.ids import NodeId
+from plait.routing.matching import Matcher, MatchingIndex, ScanningMatcher
+from plait.routing.values import Content
+from plait.scripts.options import json_option
 
 Figures: TypeAlias = dict[str, int | float]
 

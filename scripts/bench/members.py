@@ -1,4 +1,4 @@
-"""One process of a trial: `python -m scripts.bench.members`, started by `crew.py`.
+"""One process of a trial: `python -m plait.scripts.bench.members`, started by `crew.py`.
 
 It reads from its standard input which part it plays, says on its standard output when it is ready,
 and ends when it is told to, at the latest with whoever started it.
@@ -13,13 +13,13 @@ from typing import Final, Self
 import attrs
 import trio
 
-from broker.net import connect
-from scripts.bench.bare import BareClient
-from scripts.bench.board import Board
-from scripts.bench.load import Load, Recorder
-from scripts.bench.relay import Relay, RelayClient
-from scripts.bench.workloads import THROUGHPUT, Workload
-from scripts.supervision import accept_supervision
+from plait.broker.net import connect
+from plait.scripts.bench.bare import BareClient
+from plait.scripts.bench.board import Board
+from plait.scripts.bench.load import Load, Recorder
+from plait.scripts.bench.relay import Relay, RelayClient
+from plait.scripts.bench.workloads import THROUGHPUT, Workload
+from plait.scripts.supervision import accept_supervision
 
 
 @attrs.frozen(kw_only=True)

@@ -23,9 +23,9 @@ import attrs
 import psutil
 import trio
 
-from broker.net import Client, connect
-from scripts.bench.trials import DEFAULT_ORDERING, plan_brokers
-from scripts.launcher import RunningOverlay, launch
+from plait.broker.net import Client, connect
+from plait.scripts.bench.trials import DEFAULT_ORDERING, plan_brokers
+from plait.scripts.launcher import RunningOverlay, launch
 
 BROKERS: Final = 7
 SUBSCRIPTIONS: Final = 10_000

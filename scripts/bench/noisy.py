@@ -18,17 +18,17 @@ import attrs
 import click
 import trio
 
-from broker.codec import encode
-from broker.limits import DEFAULT_LIMITS
-from broker.messages import Heartbeat
-from broker.net import connect
-from broker.net.listener import raise_open_files_limit
-from scripts.async_entry import run_async
-from scripts.bench.bare import BareClient
-from scripts.bench.session import cleaning_up_when_told_to_stop, tell_terminal
-from scripts.bench.trials import plan_brokers, quantile
-from scripts.launcher import RunningOverlay, launch
-from scripts.options import json_option
+from plait.broker.codec import encode
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.messages import Heartbeat
+from plait.broker.net import connect
+from plait.broker.net.listener import raise_open_files_limit
+from plait.scripts.async_entry import run_async
+from plait.scripts.bench.bare import BareClient
+from plait.scripts.bench.session import cleaning_up_when_told_to_stop, tell_terminal
+from plait.scripts.bench.trials import plan_brokers, quantile
+from plait.scripts.launcher import RunningOverlay, launch
+from plait.scripts.options import json_option
 
 LINE: Final = {"b1": None, "b2": "b1", "b3": "b2"}
 FILTER: Final = "symbol = 'IBM'"

@@ -13,17 +13,22 @@ from typing import Final
 import attrs
 import click
 
-from routing.orderings import ORDERINGS
-from scripts.async_entry import run_async
-from scripts.bench.figures import Trials
-from scripts.bench.order_delays import Point, look_at
-from scripts.bench.order_figures import FIFO, MTPUT, PAIRWISE, PUBLISHED, OrderFigures
-from scripts.bench.order_report import report
-from scripts.bench.order_throughput import PUBLISHERS, SEQUENCER, Throughput, measure_throughput
-from scripts.bench.order_workload import EDGES_PER_CORE, PAIRS, PUBLICATIONS, SHARINGS, Scene
-from scripts.bench.order_world import play
-from scripts.bench.peers import ORDERED_PEERS, PeerFigures, measure_peers
-from scripts.bench.session import (
+from plait.routing.orderings import ORDERINGS
+from plait.scripts.async_entry import run_async
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.order_delays import Point, look_at
+from plait.scripts.bench.order_figures import FIFO, MTPUT, PAIRWISE, PUBLISHED, OrderFigures
+from plait.scripts.bench.order_report import report
+from plait.scripts.bench.order_throughput import (
+    PUBLISHERS,
+    SEQUENCER,
+    Throughput,
+    measure_throughput,
+)
+from plait.scripts.bench.order_workload import EDGES_PER_CORE, PAIRS, PUBLICATIONS, SHARINGS, Scene
+from plait.scripts.bench.order_world import play
+from plait.scripts.bench.peers import ORDERED_PEERS, PeerFigures, measure_peers
+from plait.scripts.bench.session import (
     cleaning_up_when_told_to_stop,
     peers_option,
     plots_option,
@@ -32,9 +37,9 @@ from scripts.bench.session import (
     tell_terminal,
     write_plots,
 )
-from scripts.bench.trials import System, run_trial
-from scripts.bench.workloads import SUBSCRIBERS, WORKLOADS
-from scripts.options import json_option
+from plait.scripts.bench.trials import System, run_trial
+from plait.scripts.bench.workloads import SUBSCRIBERS, WORKLOADS
+from plait.scripts.options import json_option
 
 COMPARED: Final = tuple(n for n in (FIFO, SEQUENCER, PUBLISHED, PAIRWISE) if n in ORDERINGS)
 """Those that are, in the order in which they are shown."""

@@ -17,12 +17,12 @@ from typing import Final
 
 import attrs
 
-from faulttol.guarantees import check
-from routing.orderings import DEFAULT_ORDERING
-from scripts.bench.order_workload import Party, Scene
-from scripts.bench.order_world import LINK_DELAY_S, Outcome, PublicationId
-from scripts.bench.trials import quantile
-from topologies.overlay import Overlay
+from plait.faulttol.guarantees import check
+from plait.routing.orderings import DEFAULT_ORDERING
+from plait.scripts.bench.order_workload import Party, Scene
+from plait.scripts.bench.order_world import LINK_DELAY_S, Outcome, PublicationId
+from plait.scripts.bench.trials import quantile
+from plait.topologies.overlay import Overlay
 
 _TOLERANCE_S: Final = 1e-9
 """Times are sums of the same numbers, but not always in the same order."""

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import attrs
 
-from routing.orderings import Fifo, Pairwise, Sequencer
-from scripts.bench.figures import Trials
-from scripts.bench.order_delays import Point
-from scripts.bench.order_throughput import SATURATING_PUBLISHERS, SEQUENCER, Throughput
-from scripts.bench.order_workload import EVERYBODY
-from scripts.bench.peers import PLAIT, PeerFigures
-from scripts.bench.plots import Chart, Line
+from plait.routing.orderings import Fifo, Pairwise, Sequencer
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.order_delays import Point
+from plait.scripts.bench.order_throughput import SATURATING_PUBLISHERS, SEQUENCER, Throughput
+from plait.scripts.bench.order_workload import EVERYBODY
+from plait.scripts.bench.peers import PLAIT, PeerFigures
+from plait.scripts.bench.plots import Chart, Line
 
 PAIRWISE: Final = Pairwise.name
 FIFO: Final = Fifo.name

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from scripts.bench.figures import Trials
-from scripts.bench.order_delays import Point
-from scripts.bench.order_figures import MTPUT, Goal, OrderFigures, interests
-from scripts.bench.order_throughput import Throughput
-from scripts.bench.peers import PeerFigures
-from scripts.bench.report import others_text, trials_table
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.order_delays import Point
+from plait.scripts.bench.order_figures import MTPUT, Goal, OrderFigures, interests
+from plait.scripts.bench.order_throughput import Throughput
+from plait.scripts.bench.peers import PeerFigures
+from plait.scripts.bench.report import others_text, trials_table
 
 _WIDTH: Final = 22
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import attrs
 
-from scripts.bench.garbage import no_garbage_collection
-from scripts.bench.order_workload import PAIRS, Scene
-from scripts.bench.order_world import play
+from plait.scripts.bench.garbage import no_garbage_collection
+from plait.scripts.bench.order_workload import PAIRS, Scene
+from plait.scripts.bench.order_world import play
 
 SEQUENCER: Final = "sequencer"
 PUBLISHERS: Final = (65, 130, 180, 240)

@@ -18,8 +18,8 @@ from typing import Final
 
 import attrs
 
-from topologies.builders import chain_of_cores
-from topologies.overlay import Overlay
+from plait.topologies.builders import chain_of_cores
+from plait.topologies.overlay import Overlay
 
 EDGES_PER_CORE: Final = 5
 INTERVAL_S: Final = 4.0

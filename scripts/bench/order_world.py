@@ -13,17 +13,17 @@ from typing import Final, ParamSpec, TypeAlias
 
 import attrs
 
-from broker.client.core import ClientCore
-from broker.codec import FrameDecoder, encode
-from broker.effects import Delivery, Effect, Refusal, SendMessage
-from broker.inputs import LinkId, MessagesReceived
-from broker.messages import Message, Publish
-from broker.sim.hosts import HostCores
-from broker.sim.nodes import End, Node
-from broker.sim.world import SIMULATED_LIMITS, World
-from faulttol.history import Record
-from routing.ids import NodeId, OperationId
-from scripts.bench.order_workload import Party, Scene
+from plait.broker.client.core import ClientCore
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.effects import Delivery, Effect, Refusal, SendMessage
+from plait.broker.inputs import LinkId, MessagesReceived
+from plait.broker.messages import Message, Publish
+from plait.broker.sim.hosts import HostCores
+from plait.broker.sim.nodes import End, Node
+from plait.broker.sim.world import SIMULATED_LIMITS, World
+from plait.faulttol.history import Record
+from plait.routing.ids import NodeId, OperationId
+from plait.scripts.bench.order_workload import Party, Scene
 
 PublicationId: TypeAlias = tuple[str, int]
 P = ParamSpec("P")

@@ -15,26 +15,26 @@ from typing import Final
 import attrs
 import click
 
-from routing.orderings import ORDERINGS
-from scripts.async_entry import run_async
-from scripts.bench.figures import Figures, Trials
-from scripts.bench.memory import (
+from plait.routing.orderings import ORDERINGS
+from plait.scripts.async_entry import run_async
+from plait.scripts.bench.figures import Figures, Trials
+from plait.scripts.bench.memory import (
     BROKERS,
     STAGES,
     SUBSCRIPTIONS,
     MemoryFigures,
     measure_memory,
 )
-from scripts.bench.peers import PeerFigures, measure_peers
-from scripts.bench.report import report
-from scripts.bench.session import (
+from plait.scripts.bench.peers import PeerFigures, measure_peers
+from plait.scripts.bench.report import report
+from plait.scripts.bench.session import (
     cleaning_up_when_told_to_stop,
     peers_option,
     rounds_option,
     seconds_option,
     tell_terminal,
 )
-from scripts.bench.trials import (
+from plait.scripts.bench.trials import (
     BARE_BROKER,
     BROKER,
     DEFAULT_ORDERING,
@@ -45,8 +45,8 @@ from scripts.bench.trials import (
     System,
     run_trial,
 )
-from scripts.bench.workloads import SUBSCRIBERS, THROUGHPUT, WORKLOADS
-from scripts.options import json_option
+from plait.scripts.bench.workloads import SUBSCRIBERS, THROUGHPUT, WORKLOADS
+from plait.scripts.options import json_option
 
 SYSTEMS: Final[dict[str, tuple[System, ...]]] = {
     "tput": (RELAY, BARE_BROKER, FRAME_RELAY, BROKER),

@@ -25,13 +25,13 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from broker.net import connect
-from scripts.bench.guardian import Guardian, open_guardian
-from scripts.bench.load import BURST_MAX
-from scripts.bench.trials import plan_line
-from scripts.bench.workloads import PAYLOAD_BYTES, WINDOW, Workload
-from scripts.errors import BadInputError
-from scripts.options import LOOPBACK
+from plait.broker.net import connect
+from plait.scripts.bench.guardian import Guardian, open_guardian
+from plait.scripts.bench.load import BURST_MAX
+from plait.scripts.bench.trials import plan_line
+from plait.scripts.bench.workloads import PAYLOAD_BYTES, WINDOW, Workload
+from plait.scripts.errors import BadInputError
+from plait.scripts.options import LOOPBACK
 
 PLAIT: Final = "plait"
 PEERS: Final[Mapping[str, str]] = {"rabbit-headers": "more than 1", "amqtt": "more than 1"}
@@ -86,7 +86,7 @@ class PlaitPeer:
 
     def start(self) -> None:
         """Start the brokers."""
-        program = [sys.executable, "-P", "-m", "scripts.main", "broker"]
+        program = [sys.executable, "-P", "-m", "plait", "broker"]
         plans = plan_line(len(self.ports), self.ordering)
         ports = {f"b{number}": port for number, port in enumerate(self.ports)}
         for plan in plans:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from scripts.bench.figures import Figures, Trials
-from scripts.bench.memory import Memory, MemoryFigures
-from scripts.bench.peers import PeerFigures
-from scripts.bench.workloads import PAYLOAD_BYTES, Workload
+from plait.scripts.bench.figures import Figures, Trials
+from plait.scripts.bench.memory import Memory, MemoryFigures
+from plait.scripts.bench.peers import PeerFigures
+from plait.scripts.bench.workloads import PAYLOAD_BYTES, Workload
 
 NOISE_PERCENT: Final = 15.0
 """Other programs that use more of the machine than this spoil a figure."""

@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from faulttol.files import make_folder, naming
-from scripts.bench.plots import Chart
-from scripts.terminal import redraw_line
+from plait.faulttol.files import make_folder, naming
+from plait.scripts.bench.plots import Chart
+from plait.scripts.terminal import redraw_line
 
 seconds_option: Final = click.option(
     "--seconds",

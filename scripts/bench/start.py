@@ -17,11 +17,11 @@ from typing import Final
 import click
 import trio
 
-from scripts.launcher import BrokerPlan, launch, no_note
-from scripts.options import json_option
-from scripts.process_stage import HistoryPlace, open_stage
-from scripts.sweep import cores
-from topologies.builders import chain_of_cores, with_clients
+from plait.scripts.launcher import BrokerPlan, launch, no_note
+from plait.scripts.options import json_option
+from plait.scripts.process_stage import HistoryPlace, open_stage
+from plait.scripts.sweep import cores
+from plait.topologies.builders import chain_of_cores, with_clients
 
 CORES: Final = 5
 EDGES: Final = 2
@@ -29,7 +29,7 @@ PUBLISHERS: Final = 10
 SUBSCRIBERS: Final = 20
 WANTED: Final = 3.0
 
-IMPORTS: Final = "import scripts.main, scripts.commands.broker"
+IMPORTS: Final = "import plait.scripts.main, plait.scripts.commands.broker"
 """All that a broker imports before it does anything."""
 
 

@@ -16,12 +16,12 @@ import attrs
 import psutil
 import trio
 
-from scripts.bench.board import Board, now_ns
-from scripts.bench.crew import Crew, open_crew
-from scripts.bench.load import count_disagreeing, read_words
-from scripts.bench.members import BOARD_FILE, Part
-from scripts.bench.workloads import Workload
-from scripts.launcher import BrokerPlan, launch
+from plait.scripts.bench.board import Board, now_ns
+from plait.scripts.bench.crew import Crew, open_crew
+from plait.scripts.bench.load import count_disagreeing, read_words
+from plait.scripts.bench.members import BOARD_FILE, Part
+from plait.scripts.bench.workloads import Workload
+from plait.scripts.launcher import BrokerPlan, launch
 
 DEFAULT_ORDERING: Final = "fifo"
 """What most systems promise, and every peer in the harness."""

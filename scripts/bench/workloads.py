@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from routing.values import Content
+from plait.routing.values import Content
 
 SUBSCRIBERS: Final = 10
 WINDOW: Final = 512

@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-from faulttol.audit.errors import SparkUnavailableError
-from faulttol.audit.verdict import RunVerdict
-from faulttol.files import naming
-from faulttol.history import HISTORY_FOLDER, run_directories
-from scripts.audit_page import audit_page
-from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
-from scripts.extras import needing
-from scripts.options import examples, json_option
-from scripts.tables import print_table
-from scripts.terminal import is_screen, redraw_line
-from scripts.verdict import PROMISES, VIOLATIONS_SHOWN
+from plait.faulttol.audit.errors import SparkUnavailableError
+from plait.faulttol.audit.verdict import RunVerdict
+from plait.faulttol.files import naming
+from plait.faulttol.history import HISTORY_FOLDER, run_directories
+from plait.scripts.audit_page import audit_page
+from plait.scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
+from plait.scripts.extras import needing
+from plait.scripts.options import examples, json_option
+from plait.scripts.tables import print_table
+from plait.scripts.terminal import is_screen, redraw_line
+from plait.scripts.verdict import PROMISES, VIOLATIONS_SHOWN
 
 
 @click.command(
@@ -121,8 +121,8 @@ def audit_runs(
     """Judge runs on a Spark that is started for it."""
     # Here, not above: without Spark, `plait audit --help` still has to work.
     with needing("audit"):
-        from faulttol.audit.job import audit
-        from faulttol.audit.session import spark_session
+        from plait.faulttol.audit.job import audit
+        from plait.faulttol.audit.session import spark_session
     size = _bytes_in(runs)
     redraw_line("starts Spark ...")
     try:

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import click
 
-from scripts.command_group import CommandsByName
-from scripts.options import examples
+from plait.scripts.command_group import CommandsByName
+from plait.scripts.options import examples
 
 MEASUREMENTS: Final = {
     "match": "The matching index, compared with a scan of all subscriptions.",
@@ -23,7 +23,9 @@ class Measurements(CommandsByName):
     """All measurements."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(package="scripts.bench", lines=MEASUREMENTS, extra="bench", **attributes)
+        super().__init__(
+            package="plait.scripts.bench", lines=MEASUREMENTS, extra="bench", **attributes
+        )
 
 
 @click.group(

@@ -10,19 +10,19 @@ from typing import Final
 import click
 import trio
 
-from broker.effects import Level
-from broker.errors import AddressError, ListenError, StateError
-from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
-from broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
-from routing.ids import NodeId
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
-from scripts.async_entry import run_async
-from scripts.errors import BadInputError, EnvironmentFailedError
-from scripts.monitor import wait_until_joined
-from scripts.options import AddressType, detection_option, examples
-from scripts.run_directory import checked_run_id
-from scripts.standard_streams import say
-from scripts.supervision import accept_supervision
+from plait.broker.effects import Level
+from plait.broker.errors import AddressError, ListenError, StateError
+from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
+from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from plait.routing.ids import NodeId
+from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
+from plait.scripts.async_entry import run_async
+from plait.scripts.errors import BadInputError, EnvironmentFailedError
+from plait.scripts.monitor import wait_until_joined
+from plait.scripts.options import AddressType, detection_option, examples
+from plait.scripts.run_directory import checked_run_id
+from plait.scripts.standard_streams import say
+from plait.scripts.supervision import accept_supervision
 
 POLICIES: Final = ("filter", "flooding")
 

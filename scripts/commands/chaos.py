@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import click
 
-from scripts.errors import GuaranteeViolatedError
-from scripts.options import examples, json_option
-from scripts.run_directory import new_run_directory
+from plait.scripts.errors import GuaranteeViolatedError
+from plait.scripts.options import examples, json_option
+from plait.scripts.run_directory import new_run_directory
 
 if TYPE_CHECKING:
-    from scripts.chaos import Attack, Outcome
+    from plait.scripts.chaos import Attack, Outcome
 
 FAILURES_SHOWN: Final = 5
 
@@ -91,8 +91,8 @@ def command(
     if delta >= brokers:
         raise click.UsageError(f"{delta} brokers are to fail, of {brokers}: none is left.")
     # Not before: bad usage is reported faster than the network is imported.
-    from scripts.async_entry import run_async
-    from scripts.chaos import Blow, perform, random_attack
+    from plait.scripts.async_entry import run_async
+    from plait.scripts.chaos import Blow, perform, random_attack
 
     blow = Blow.STOP if stop else Blow.KILL_AND_RECOVER if recover else Blow.KILL
     if rolling:

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from scripts.errors import ProblemsFoundError
-from scripts.options import examples, json_option
-from scripts.scenario import load_scenario
-from topologies.errors import Problem
+from plait.scripts.errors import ProblemsFoundError
+from plait.scripts.options import examples, json_option
+from plait.scripts.scenario import load_scenario
+from plait.topologies.errors import Problem
 
 
 @click.command(

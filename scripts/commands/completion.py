@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from scripts.options import examples
+from plait.scripts.options import examples
 
 
 @click.command(

@@ -5,12 +5,12 @@ from typing import Any, Final
 
 import click
 
-from routing.conflicts import DETECTIONS
-from routing.orderings import Pairwise
-from scripts.forecast import Forecast, Wait, announcements_of, wishes_of
-from scripts.options import examples, json_option
-from scripts.scenario import load_scenario
-from scripts.tables import print_table
+from plait.routing.conflicts import DETECTIONS
+from plait.routing.orderings import Pairwise
+from plait.scripts.forecast import Forecast, Wait, announcements_of, wishes_of
+from plait.scripts.options import examples, json_option
+from plait.scripts.scenario import load_scenario
+from plait.scripts.tables import print_table
 
 COLUMNS: Final = (
     "broker",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from scripts.event_log import read_events
-from scripts.options import examples
+from plait.scripts.event_log import read_events
+from plait.scripts.options import examples
 
 
 @click.command(

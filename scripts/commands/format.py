@@ -2,12 +2,12 @@
 
 import click
 
-from scripts.errors import ProblemsFoundError
-from scripts.options import examples
-from topologies.configuration import format_configuration
-from topologies.errors import ScriptError
-from topologies.reading import read_file
-from topologies.script import format_script
+from plait.scripts.errors import ProblemsFoundError
+from plait.scripts.options import examples
+from plait.topologies.configuration import format_configuration
+from plait.topologies.errors import ScriptError
+from plait.topologies.reading import read_file
+from plait.topologies.script import format_script
 
 
 @click.command(

@@ -7,13 +7,13 @@ from typing import Final
 import click
 import trio
 
-from scripts.async_entry import run_async
-from scripts.errors import BadInputError, EnvironmentFailedError
-from scripts.monitor import ask, reason_of, request_move, split, survey
-from scripts.options import AddressType, examples
-from scripts.run_directory import processes
-from scripts.status_reports import StatusReport, Unreachable, answers, players
-from scripts.tables import natural
+from plait.scripts.async_entry import run_async
+from plait.scripts.errors import BadInputError, EnvironmentFailedError
+from plait.scripts.monitor import ask, reason_of, request_move, split, survey
+from plait.scripts.options import AddressType, examples
+from plait.scripts.run_directory import processes
+from plait.scripts.status_reports import StatusReport, Unreachable, answers, players
+from plait.scripts.tables import natural
 
 POLL_S: Final = 0.005
 

@@ -8,16 +8,16 @@ import attrs
 import click
 import trio
 
-from broker.net import Client, connect
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter
-from routing.values import Content
-from scripts.async_entry import run_async
-from scripts.contents import body_of, content_of_attributes, content_of_json
-from scripts.errors import BadInputError
-from scripts.options import broker_option, examples
-from scripts.standard_input import standard_input_lines
-from scripts.terminal import is_terminal
+from plait.broker.net import Client, connect
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter
+from plait.routing.values import Content
+from plait.scripts.async_entry import run_async
+from plait.scripts.contents import body_of, content_of_attributes, content_of_json
+from plait.scripts.errors import BadInputError
+from plait.scripts.options import broker_option, examples
+from plait.scripts.standard_input import standard_input_lines
+from plait.scripts.terminal import is_terminal
 
 
 @attrs.frozen(kw_only=True)

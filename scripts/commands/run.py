@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from scripts.commands.audit import audit_runs, print_verdicts, raise_if_not_clean
-from scripts.errors import BadInputError
-from scripts.hosts import places
-from scripts.narration import Narrator, Progress
-from scripts.options import (
+from plait.scripts.commands.audit import audit_runs, print_verdicts, raise_if_not_clean
+from plait.scripts.errors import BadInputError
+from plait.scripts.hosts import places
+from plait.scripts.narration import Narrator, Progress
+from plait.scripts.options import (
     delta_option,
     examples,
     json_option,
@@ -17,9 +17,9 @@ from scripts.options import (
     ordering_option,
     out_option,
 )
-from scripts.run_directory import new_run_directory
-from scripts.scenario import load_and_warn
-from scripts.verdict import print_verdict, raise_if_violated, report_as_json
+from plait.scripts.run_directory import new_run_directory
+from plait.scripts.scenario import load_and_warn
+from plait.scripts.verdict import print_verdict, raise_if_violated, report_as_json
 
 
 @click.command(
@@ -90,7 +90,7 @@ def command(
         raise BadInputError("nothing is left to do: every command was left out, see above")
 
     # Not before: a script that is wrong is reported faster than the network is imported.
-    from scripts.runs import RunPlan, run_on_processes, run_simulated
+    from plait.scripts.runs import RunPlan, run_on_processes, run_simulated
 
     plan = RunPlan(
         scenario=scenario,

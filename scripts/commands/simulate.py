@@ -9,16 +9,16 @@ from typing import Any
 import attrs
 import click
 
-from broker.sim.crowds import Crowd
-from broker.sim.workloads import Workload
-from routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
-from scripts.errors import GuaranteeViolatedError
-from scripts.options import SeedRangeType, detection_option, examples, json_option
-from scripts.run_directory import make_folder_for_runs
-from scripts.sweep import Outcome, SweepPlan, cores, sweep
-from scripts.terminal import redraw_line
-from scripts.verdict import print_verdict, raise_if_violated
-from scripts.workload_options import workload_of, workload_options
+from plait.broker.sim.crowds import Crowd
+from plait.broker.sim.workloads import Workload
+from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
+from plait.scripts.errors import GuaranteeViolatedError
+from plait.scripts.options import SeedRangeType, detection_option, examples, json_option
+from plait.scripts.run_directory import make_folder_for_runs
+from plait.scripts.sweep import Outcome, SweepPlan, cores, sweep
+from plait.scripts.terminal import redraw_line
+from plait.scripts.verdict import print_verdict, raise_if_violated
+from plait.scripts.workload_options import workload_of, workload_options
 
 
 @click.command(

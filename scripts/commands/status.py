@@ -9,14 +9,14 @@ from typing import Final
 import attrs
 import click
 
-from broker.holding import describe_held
-from broker.losses import describe_loss
-from scripts.async_entry import run_async
-from scripts.errors import EnvironmentFailedError
-from scripts.monitor import survey
-from scripts.options import AddressType, examples, json_option
-from scripts.run_directory import processes
-from scripts.status_reports import (
+from plait.broker.holding import describe_held
+from plait.broker.losses import describe_loss
+from plait.scripts.async_entry import run_async
+from plait.scripts.errors import EnvironmentFailedError
+from plait.scripts.monitor import survey
+from plait.scripts.options import AddressType, examples, json_option
+from plait.scripts.run_directory import processes
+from plait.scripts.status_reports import (
     StatusReport,
     Unreachable,
     answers,
@@ -24,7 +24,7 @@ from scripts.status_reports import (
     role_of,
     weaknesses,
 )
-from scripts.tables import natural, print_table
+from plait.scripts.tables import natural, print_table
 
 COLUMNS: Final = (
     *("broker", "host", "term", "role", "state", "address", "parent", "children", "clients"),

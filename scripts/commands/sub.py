@@ -13,16 +13,16 @@ import attrs
 import click
 import trio
 
-from broker.event_lines import describe, printable
-from broker.net import Delivery, Subscription, connect
-from faulttol.history import name_of
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter, topic_filter
-from routing.filters import Filter
-from routing.traps import traps_of_filter
-from scripts.async_entry import run_async
-from scripts.errors import BadInputError, EnvironmentFailedError
-from scripts.options import broker_option, examples, json_option
+from plait.broker.event_lines import describe, printable
+from plait.broker.net import Delivery, Subscription, connect
+from plait.faulttol.history import name_of
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter, topic_filter
+from plait.routing.filters import Filter
+from plait.routing.traps import traps_of_filter
+from plait.scripts.async_entry import run_async
+from plait.scripts.errors import BadInputError, EnvironmentFailedError
+from plait.scripts.options import broker_option, examples, json_option
 
 LIVES_REMEMBERED_MAX: Final = 4096
 """Publishers whose publications have short names; those that come after them have long ones."""

@@ -10,26 +10,26 @@ from typing import Any, Final
 import attrs
 import click
 
-from faulttol.files import naming
-from routing.filters import Filter
-from routing.values import Content
-from scripts.errors import BadInputError, ProblemsFoundError
-from scripts.options import examples
-from scripts.scenario import Scenario, filter_of, load_scenario
-from topologies import builders
-from topologies.configuration import (
+from plait.faulttol.files import naming
+from plait.routing.filters import Filter
+from plait.routing.values import Content
+from plait.scripts.errors import BadInputError, ProblemsFoundError
+from plait.scripts.options import examples
+from plait.scripts.scenario import Scenario, filter_of, load_scenario
+from plait.topologies import builders
+from plait.topologies.configuration import (
     Configuration,
     LoggingLevel,
     Ordering,
     RoutingPolicy,
     format_configuration,
 )
-from topologies.content import render
-from topologies.drawing import draw_svg, draw_text
-from topologies.errors import OverlayError, ScriptError
-from topologies.files import load
-from topologies.overlay import Overlay
-from topologies.script import PublishStream, Subscribe, Topic
+from plait.topologies.content import render
+from plait.topologies.drawing import draw_svg, draw_text
+from plait.topologies.errors import OverlayError, ScriptError
+from plait.topologies.files import load
+from plait.topologies.overlay import Overlay
+from plait.topologies.script import PublishStream, Subscribe, Topic
 
 SAMPLES_MAX: Final = 100
 """Publications of one stream that are looked at to tell who wants them."""
@@ -140,7 +140,7 @@ def spanning_tree(network: str) -> Overlay:
     The lines of the file NETWORK are `A B DELAY`: a link that could be, and its delay in
     milliseconds. The root is in the middle of the tree.
     """
-    from topologies.graphs import minimum_spanning_overlay, read_network
+    from plait.topologies.graphs import minimum_spanning_overlay, read_network
 
     try:
         return minimum_spanning_overlay(read_network(load(network), network))

@@ -5,14 +5,20 @@ from pathlib import Path
 
 import click
 
-from scripts.console import Console
-from scripts.errors import BadInputError
-from scripts.hosts import places
-from scripts.narration import Narrator
-from scripts.options import delta_option, examples, machine_options, ordering_option, out_option
-from scripts.run_directory import new_run_directory
-from scripts.scenario import load_and_warn
-from scripts.verdict import print_verdict, raise_if_violated
+from plait.scripts.console import Console
+from plait.scripts.errors import BadInputError
+from plait.scripts.hosts import places
+from plait.scripts.narration import Narrator
+from plait.scripts.options import (
+    delta_option,
+    examples,
+    machine_options,
+    ordering_option,
+    out_option,
+)
+from plait.scripts.run_directory import new_run_directory
+from plait.scripts.scenario import load_and_warn
+from plait.scripts.verdict import print_verdict, raise_if_violated
 
 
 @click.command(
@@ -46,7 +52,7 @@ def command(
     scenario = load_and_warn(configuration, None)
     where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
 
-    from scripts.runs import RunPlan, run_interactively
+    from plait.scripts.runs import RunPlan, run_interactively
 
     console = Console()
     plan = RunPlan(

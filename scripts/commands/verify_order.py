@@ -6,11 +6,11 @@ from pathlib import Path
 import attrs
 import click
 
-from faulttol.history import read_run, run_directories
-from faulttol.stamps import StampReport, verify_order
-from scripts.errors import BadInputError, GuaranteeViolatedError
-from scripts.options import examples, json_option
-from scripts.verdict import VIOLATIONS_SHOWN
+from plait.faulttol.history import read_run, run_directories
+from plait.faulttol.stamps import StampReport, verify_order
+from plait.scripts.errors import BadInputError, GuaranteeViolatedError
+from plait.scripts.options import examples, json_option
+from plait.scripts.verdict import VIOLATIONS_SHOWN
 
 
 @click.command(

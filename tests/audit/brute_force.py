@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 
-from faulttol.history import Record
-from routing.filter_text import parse_filter
+from plait.faulttol.history import Record
+from plait.routing.filter_text import parse_filter
 
 Publication = tuple[str, int, int]
 """A publisher, which of its lives, and the number in that."""

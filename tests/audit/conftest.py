@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from faulttol.audit.session import spark_session
+from plait.faulttol.audit.session import spark_session
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from faulttol.audit.verdict import WITNESSES_MAX, RunVerdict
-from faulttol.history import Manifest, Record, write_run
+from plait.faulttol.audit.verdict import WITNESSES_MAX, RunVerdict
+from plait.faulttol.history import Manifest, Record, write_run
 
 
 def write(directory: Path, records: Iterable[Record], ordering: str = "pairwise") -> None:

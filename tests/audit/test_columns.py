@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from faulttol import history
-from faulttol.audit import columns
-from faulttol.audit.columns import FREQUENT, read_lines
-from faulttol.audit.cycles import on_cycles
-from faulttol.audit.errors import UnsuitableHistoryError
-from faulttol.audit.evidence import times_of
-from faulttol.errors import HistoryError
-from faulttol.history import HISTORY_FOLDER, Record, decode_record, is_complete, read_run
+from plait.faulttol import history
+from plait.faulttol.audit import columns
+from plait.faulttol.audit.columns import FREQUENT, read_lines
+from plait.faulttol.audit.cycles import on_cycles
+from plait.faulttol.audit.errors import UnsuitableHistoryError
+from plait.faulttol.audit.evidence import times_of
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.history import HISTORY_FOLDER, Record, decode_record, is_complete, read_run
 
 DELIVERED = (
     '{"run":"run","node":"s","incarnation":1,"n":1,"at":2.5,"kind":"delivered","subscriber":"s",'

@@ -12,9 +12,9 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from faulttol.audit.job import audit
-from faulttol.audit.kernel import judge_in_full
-from faulttol.history import HISTORY_FOLDER, Record
+from plait.faulttol.audit.job import audit
+from plait.faulttol.audit.kernel import judge_in_full
+from plait.faulttol.history import HISTORY_FOLDER, Record
 from tests.audit.brute_force import violations_in
 from tests.audit.runs import comparable, in_files, recounted, write
 from tests.faulttol.test_guarantees_properties import DEFECTS, SUBSCRIBERS, Bus, Evidence

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from faulttol.audit.job import audit
-from faulttol.audit.kernel import judge_in_full
-from faulttol.audit.verdict import WITNESSES_MAX, RunVerdict
-from faulttol.guarantees import GUARANTEES, Excuse
-from faulttol.history import (
+from plait.faulttol.audit.job import audit
+from plait.faulttol.audit.kernel import judge_in_full
+from plait.faulttol.audit.verdict import WITNESSES_MAX, RunVerdict
+from plait.faulttol.guarantees import GUARANTEES, Excuse
+from plait.faulttol.history import (
     HISTORY_FOLDER,
     MANIFEST_NAME,
     Record,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgpack import Packer
 
-from broker.codec import FrameDecoder, decode_content, encode, encode_content
-from broker.errors import LocalProtocolError, RemoteProtocolError
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import (
+from plait.broker.codec import FrameDecoder, decode_content, encode, encode_content
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.messages import (
     MESSAGE_TYPES,
     Announce,
     Confirm,
@@ -34,8 +34,8 @@ from broker.messages import (
     Seating,
     Subscribe,
 )
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.values import ContentError
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.values import ContentError
 from tests.wire import frame_of, unchecked
 
 pack = Packer().pack

@@ -1,9 +1,9 @@
 """Fenced again and again, a broker waits longer each time."""
 
-from broker.fences import NEVER_FENCED
-from broker.host.host import Host
-from broker.limits import Limits
-from routing.ids import NodeId
+from plait.broker.fences import NEVER_FENCED
+from plait.broker.host.host import Host
+from plait.broker.limits import Limits
+from plait.routing.ids import NodeId
 
 LIMITS = Limits(fence_pause_first_s=1, fence_pause_last_s=5, fence_memory_s=100)
 

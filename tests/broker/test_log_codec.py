@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import log_codec
-from broker.errors import LocalProtocolError, RemoteProtocolError
-from broker.limits import DEFAULT_LIMITS
-from broker.log_codec import LogReader, LogWriter, decode_logs, encode_logs
-from faulttol.steplog import (
+from plait.broker import log_codec
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.log_codec import LogReader, LogWriter, decode_logs, encode_logs
+from plait.faulttol.steplog import (
     BROKER,
     CLIENT,
     NOBODY,
@@ -27,8 +27,8 @@ from faulttol.steplog import (
     Taken,
     TopicStanding,
 )
-from routing.ids import NodeId, OperationId
-from routing.topics.protocol import Topic
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.topics.protocol import Topic
 
 ALICE, BOB, ROOT = NodeId("alice"), NodeId("bob"), NodeId("root")
 BATCH = Taken.BATCH

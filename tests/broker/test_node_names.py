@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
-from broker.node_names import expected_broker_name, expected_name
-from faulttol.history import file_name
+from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
+from plait.broker.node_names import expected_broker_name, expected_name
+from plait.faulttol.history import file_name
 
 
 @pytest.mark.parametrize("name", ["b1", "b 1", "frankfurt-2", "größe", "..x", "x" * 200, "a/b"])

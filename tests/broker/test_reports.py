@@ -2,7 +2,7 @@
 
 import json
 
-from broker.reports import report_within
+from plait.broker.reports import report_within
 
 STATUS = {
     "node": "b1",

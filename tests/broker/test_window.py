@@ -2,8 +2,8 @@
 
 import math
 
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.window import Window
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.window import Window
 
 LIMITS = Limits(
     publish_window=4,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from broker.client.states import ClientState, Session
+from plait.broker.client.states import ClientState, Session
 from tests.client.world import BROKER, World
 
 Fault = Callable[["Story"], None]

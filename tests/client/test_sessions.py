@@ -5,11 +5,11 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.client.session import RECONNECT_TIMEOUT_S
-from broker.client.states import ClientState
-from broker.errors import ClosedError, NotAdvertisedError
-from broker.inputs import MessagesReceived, ShutdownRequested, TimerFired
-from broker.messages import (
+from plait.broker.client.session import RECONNECT_TIMEOUT_S
+from plait.broker.client.states import ClientState
+from plait.broker.errors import ClosedError, NotAdvertisedError
+from plait.broker.inputs import MessagesReceived, ShutdownRequested, TimerFired
+from plait.broker.messages import (
     Confirm,
     EndOfStep,
     Goodbye,
@@ -24,7 +24,7 @@ from broker.messages import (
     RefusalCode,
     Unadvertise,
 )
-from routing.ids import NodeId, OperationId
+from plait.routing.ids import NodeId, OperationId
 from tests.client.world import BROKER, LIMITS, Client, Host, Line, World
 
 PUBLICATION = Publish(NodeId("p"), 1, 1, 0, b"", b"")

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from broker.client.states import (
+from plait.broker.client.states import (
     CONTACTS,
     IN_BATCHES,
     LEGAL,
@@ -17,8 +17,8 @@ from broker.client.states import (
     after,
     seen,
 )
-from broker.errors import LocalProtocolError
-from broker.messages import Goodbye, Heartbeat
+from plait.broker.errors import LocalProtocolError
+from plait.broker.messages import Goodbye, Heartbeat
 
 
 @pytest.mark.parametrize(("contact", "event"), list(product(Contact, ContactEvent)))

@@ -2,10 +2,10 @@
 
 import attrs
 
-from broker.client.whereabouts import Whereabouts
-from broker.limits import DEFAULT_LIMITS
-from broker.messages import HostPlace, Life, Seat, Seating, Welcome
-from routing.ids import NodeId
+from plait.broker.client.whereabouts import Whereabouts
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.messages import HostPlace, Life, Seat, Seating, Welcome
+from plait.routing.ids import NodeId
 
 
 def seat(broker: str, parent: str, host: str, term: int = 1) -> Seat:

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import attrs
 
-from broker.client.core import ClientCore
-from broker.client.invariants import check_invariants
-from broker.codec import FrameDecoder, encode
-from broker.effects import (
+from plait.broker.client.core import ClientCore
+from plait.broker.client.invariants import check_invariants
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.effects import (
     BecomeReady,
     CloseLink,
     Deliver,
@@ -30,9 +30,9 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
-from broker.host.attaching import AttachmentReader
-from broker.host.link_states import LinkState, Speaker, require_legal
-from broker.inputs import (
+from plait.broker.host.attaching import AttachmentReader
+from plait.broker.host.link_states import LinkState, Speaker, require_legal
+from plait.broker.inputs import (
     LinkClosed,
     LinkFailed,
     LinkId,
@@ -40,13 +40,13 @@ from broker.inputs import (
     MessagesReceived,
     TimerFired,
 )
-from broker.limits import Limits
-from broker.log_codec import LogWriter
-from broker.machine.machine import Machine, Settings
-from broker.machine.neighbours import Below, Neighbour
-from broker.machine.neighbours import Progress as Counted
-from broker.machine.rebuild import Attachment, kept, rebuild
-from broker.messages import (
+from plait.broker.limits import Limits
+from plait.broker.log_codec import LogWriter
+from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.neighbours import Below, Neighbour
+from plait.broker.machine.neighbours import Progress as Counted
+from plait.broker.machine.rebuild import Attachment, kept, rebuild
+from plait.broker.messages import (
     AttachRequest,
     EndOfStep,
     Goodbye,
@@ -63,9 +63,9 @@ from broker.messages import (
     Seating,
     Welcome,
 )
-from broker.outbox import Outbox
-from faulttol.steplog import Standing, Taken
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import Standing, Taken
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 LIMITS: Final = Limits(heartbeat_interval_s=1.0, heartbeat_timeout_s=4.0)
 BROKER: Final = NodeId("b")

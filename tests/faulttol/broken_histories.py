@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
-from faulttol.guarantees import PATIENCE_S, Excuse
-from faulttol.history import MemoryHistory, Record
+from plait.faulttol.guarantees import PATIENCE_S, Excuse
+from plait.faulttol.history import MemoryHistory, Record
 
 
 class Story:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faulttol.files import is_mistake, make_folder, naming, replace_text
+from plait.faulttol.files import is_mistake, make_folder, naming, replace_text
 
 
 def test_an_error_that_names_no_file_is_given_its_name() -> None:

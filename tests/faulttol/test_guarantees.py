@@ -6,8 +6,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from broker.limits import Limits
-from faulttol.guarantees import (
+from plait.broker.limits import Limits
+from plait.faulttol.guarantees import (
     BEHIND_MAX,
     GUARANTEES,
     PATIENCE_S,
@@ -17,7 +17,7 @@ from faulttol.guarantees import (
     check,
     check_run,
 )
-from faulttol.history import Manifest, Record, read_run, write_run
+from plait.faulttol.history import Manifest, Record, read_run, write_run
 from tests.faulttol.broken_histories import BROKEN, EXCUSED, Case, Story
 
 

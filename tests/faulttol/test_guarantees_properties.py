@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
-from faulttol.guarantees import GUARANTEES, Excuse, check, disagreements
-from faulttol.history import PublicationId, Record, publication_of
+from plait.faulttol.guarantees import GUARANTEES, Excuse, check, disagreements
+from plait.faulttol.history import PublicationId, Record, publication_of
 from tests.faulttol.broken_histories import Story
 
 PUBLISHERS = ("p", "q", "r")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faulttol.errors import HistoryError
-from faulttol.guarantees import check_run
-from faulttol.history import (
+from plait.faulttol.errors import HistoryError
+from plait.faulttol.guarantees import check_run
+from plait.faulttol.history import (
     FORMAT_VERSION,
     HEADER,
     KINDS,

@@ -1,7 +1,7 @@
 """Operations: to whom they were sent, and who has confirmed them."""
 
-from faulttol.operations import Operations
-from routing.ids import NodeId, OperationId
+from plait.faulttol.operations import Operations
+from plait.routing.ids import NodeId, OperationId
 
 OPERATION = OperationId("alice#1.1")
 A, B, SOURCE = NodeId("a"), NodeId("b"), NodeId("source")

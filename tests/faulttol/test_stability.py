@@ -2,7 +2,7 @@
 
 import pytest
 
-from faulttol.stability import (
+from plait.faulttol.stability import (
     CountError,
     Lag,
     LeafStream,

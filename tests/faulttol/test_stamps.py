@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from faulttol.history import Manifest, Record, write_run
-from faulttol.stamps import verify_order
-from scripts.main import cli
+from plait.faulttol.history import Manifest, Record, write_run
+from plait.faulttol.stamps import verify_order
+from plait.scripts.main import cli
 
 
 class Run:

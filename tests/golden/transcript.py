@@ -10,14 +10,14 @@ host is told of seats, whatever it had been told before.
 import itertools
 from typing import Any
 
-from broker.effects import Delivery, Effect, RecordHistory, SendMessage, WriteLog
-from broker.inputs import Input, LinkClosed, LinkFailed, LinkId, LinkOpened, MessagesReceived
-from broker.log_codec import LogReader
-from broker.messages import Attach, Heartbeat, Hello, Message, NodeKind, Seating, Welcome
-from broker.sim.hosts import StepCores
-from broker.sim.nodes import Node
-from broker.sim.trace_text import describe_logs, describe_message, facts_of
-from broker.sim.world import LIVELY_LIMITS, World
+from plait.broker.effects import Delivery, Effect, RecordHistory, SendMessage, WriteLog
+from plait.broker.inputs import Input, LinkClosed, LinkFailed, LinkId, LinkOpened, MessagesReceived
+from plait.broker.log_codec import LogReader
+from plait.broker.messages import Attach, Heartbeat, Hello, Message, NodeKind, Seating, Welcome
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.trace_text import describe_logs, describe_message, facts_of
+from plait.broker.sim.world import LIVELY_LIMITS, World
 from tests.host.worlds import LINK_DELAY_S, Lively
 
 WIDTH = 120

@@ -5,13 +5,13 @@ from typing import Any
 
 import attrs
 
-from broker.codec import encode_content
-from broker.effects import CloseLink, Effect, SendMessage, SetTimer, Stop
-from broker.host.host import Host
-from broker.inputs import Input, LinkClosed, LinkId, LinkOpened, MessagesReceived, TimerFired
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.machine.machine import Machine
-from broker.messages import (
+from plait.broker.codec import encode_content
+from plait.broker.effects import CloseLink, Effect, SendMessage, SetTimer, Stop
+from plait.broker.host.host import Host
+from plait.broker.inputs import Input, LinkClosed, LinkId, LinkOpened, MessagesReceived, TimerFired
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.machine.machine import Machine
+from plait.broker.messages import (
     PROTOCOL_VERSION,
     Advertise,
     AttachRequest,
@@ -30,7 +30,7 @@ from broker.messages import (
     Subscribe,
     Welcome,
 )
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.host.worlds import Lively
 
 CONTENT = encode_content({"x": 1})

@@ -5,13 +5,13 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.codec import encode
-from broker.errors import RemoteProtocolError
-from broker.host.attaching import AttachmentReader, attachment_messages
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.machine.neighbours import Control
-from broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
-from broker.messages import (
+from plait.broker.codec import encode
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.attaching import AttachmentReader, attachment_messages
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.machine.neighbours import Control
+from plait.broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
+from plait.broker.messages import (
     AttachTables,
     Confirm,
     EndOfStep,
@@ -25,10 +25,10 @@ from broker.messages import (
     Subscribe,
     ToldEntry,
 )
-from faulttol.steplog import Entry, StepLog, Taken
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.tables import RoutingEntry
+from plait.faulttol.steplog import Entry, StepLog, Taken
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.tables import RoutingEntry
 from tests.machine.wire import comparable, through_bytes
 
 NODE, TO, CLIENT = NodeId("b2"), NodeId("b1"), NodeId("alice")

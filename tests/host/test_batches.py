@@ -3,11 +3,11 @@
 import attrs
 import pytest
 
-from broker.effects import CloseLink
-from broker.host.host import Host
-from broker.inputs import LinkId, LinkOpened, MessagesReceived
-from broker.limits import DEFAULT_LIMITS
-from broker.messages import (
+from plait.broker.effects import CloseLink
+from plait.broker.host.host import Host
+from plait.broker.inputs import LinkId, LinkOpened, MessagesReceived
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.messages import (
     PROTOCOL_VERSION,
     EndOfStep,
     GoodbyeCode,
@@ -19,7 +19,7 @@ from broker.messages import (
     Progress,
     Publish,
 )
-from routing.ids import NodeId, OperationId
+from plait.routing.ids import NodeId, OperationId
 
 LINK = LinkId(1)
 CLIENT = NodeId("c")

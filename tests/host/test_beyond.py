@@ -2,7 +2,7 @@
 
 import pytest
 
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 from tests.host.worlds import LINK_DELAY_S, Client, Lively
 
 

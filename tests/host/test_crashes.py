@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.client.states import ClientState
-from routing.ids import NodeId
-from routing.orderings import ORDERINGS
+from plait.broker.client.states import ClientState
+from plait.routing.ids import NodeId
+from plait.routing.orderings import ORDERINGS
 from tests.host.worlds import MS, TIMEOUT_S, Client, Conversation, Lively
 
 AT_ANY_TIME = (0.5, 2.5, 5.5)

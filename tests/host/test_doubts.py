@@ -1,18 +1,18 @@
 """What a host thinks of others, and what it says of them when it is asked."""
 
-from broker.effects import SendMessage
-from broker.host import testimony
-from broker.host.connections import Connection, Connections
-from broker.host.doubts import Doubts, Sign, Standing
-from broker.host.identity import Identity
-from broker.host.link_states import LinkState
-from broker.host.seats import Seats
-from broker.inputs import LinkId
-from broker.limits import Limits
-from broker.machine.machine import Settings
-from broker.messages import Life, Message, ProbeReply
-from broker.outbox import Outbox
-from routing.ids import NodeId
+from plait.broker.effects import SendMessage
+from plait.broker.host import testimony
+from plait.broker.host.connections import Connection, Connections
+from plait.broker.host.doubts import Doubts, Sign, Standing
+from plait.broker.host.identity import Identity
+from plait.broker.host.link_states import LinkState
+from plait.broker.host.seats import Seats
+from plait.broker.inputs import LinkId
+from plait.broker.limits import Limits
+from plait.broker.machine.machine import Settings
+from plait.broker.messages import Life, Message, ProbeReply
+from plait.broker.outbox import Outbox
+from plait.routing.ids import NodeId
 
 LIMITS = Limits(heartbeat_timeout_s=3.0, visit_timeout_s=1.0)
 OTHER = Life(NodeId("other"), 1)

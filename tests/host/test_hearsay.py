@@ -5,10 +5,10 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.effects import OpenLink
-from broker.inputs import LinkOpened, MessagesReceived
-from broker.limits import DEFAULT_LIMITS
-from broker.messages import (
+from plait.broker.effects import OpenLink
+from plait.broker.inputs import LinkOpened, MessagesReceived
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.messages import (
     Goodbye,
     GoodbyeCode,
     HostPlace,
@@ -22,7 +22,7 @@ from broker.messages import (
     Seating,
     Welcome,
 )
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 from tests.host.peers import Visited
 from tests.host.worlds import LINK_DELAY_S, TIMEOUT_S, Client, Lively
 

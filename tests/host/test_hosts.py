@@ -6,13 +6,13 @@ compared with the one that it replaces (`broker/sim/hosts.py`).
 
 import pytest
 
-from broker.sim.comparison import snapshot
-from broker.sim.hosts import StepCores
-from broker.sim.nodes import Node
-from broker.sim.runs import simulate
-from broker.sim.workloads import Workload
-from broker.sim.world import World
-from routing.ids import NodeId
+from plait.broker.sim.comparison import snapshot
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.runs import simulate
+from plait.broker.sim.workloads import Workload
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId
 
 
 class Overlay:
@@ -123,7 +123,7 @@ def test_a_broker_moves_to_another_host_while_traffic_runs() -> None:
 
 
 def test_a_rebuild_in_many_pieces_comes_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.host.failover.PIECES_AT_ONCE", 3)
+    monkeypatch.setattr("plait.broker.host.failover.PIECES_AT_ONCE", 3)
     for seed in (7, 54, 60):
         assert simulate(seed, workload=Workload(crashes=2, recoveries=2)).failures == []
 

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.limits import DEFAULT_LIMITS
-from faulttol.steplog import Taken
-from routing.ids import NodeId
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.faulttol.steplog import Taken
+from plait.routing.ids import NodeId
 from tests.host.peers import Alone, Peer
 
 

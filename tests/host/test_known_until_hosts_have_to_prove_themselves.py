@@ -7,8 +7,8 @@ broker back.
 
 import pytest
 
-from broker.messages import HostPlace, Life, Message, NodeKind, Publish, Relocate, Seating
-from routing.ids import NodeId
+from plait.broker.messages import HostPlace, Life, Message, NodeKind, Publish, Relocate, Seating
+from plait.routing.ids import NodeId
 from tests.host.peers import CONTENT
 from tests.host.test_hearsay import B1, B2, Line
 from tests.host.worlds import TIMEOUT_S

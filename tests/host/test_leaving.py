@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.sim.world import LIVELY_LIMITS
-from routing.ids import NodeId
+from plait.broker.sim.world import LIVELY_LIMITS
+from plait.routing.ids import NodeId
 from tests.host.test_moves import line_with_traffic, publishes
 from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Lively
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.errors import RemoteProtocolError
-from broker.host.library import Library, Telling
-from broker.host.seats import Seats
-from broker.inputs import LinkId
-from broker.messages import Life, Seat
-from faulttol.steplog import Entry, LogPart, Membership, Standing, StepLog, Taken
-from routing.ids import NodeId
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.library import Library, Telling
+from plait.broker.host.seats import Seats
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Life, Seat
+from plait.faulttol.steplog import Entry, LogPart, Membership, Standing, StepLog, Taken
+from plait.routing.ids import NodeId
 
 LINE = [NodeId(f"b{n}") for n in range(6)]
 

@@ -5,10 +5,10 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from broker.errors import RemoteProtocolError
-from broker.host.link_states import CONDITIONS, LEGAL, LinkState, Speaker, require_legal
-from broker.limits import ERAS_MAX
-from broker.messages import (
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.host.link_states import CONDITIONS, LEGAL, LinkState, Speaker, require_legal
+from plait.broker.limits import ERAS_MAX
+from plait.broker.messages import (
     MESSAGE_TYPES,
     PROTOCOL_VERSION,
     Acknowledge,
@@ -59,8 +59,8 @@ from broker.messages import (
     Unsubscribe,
     Welcome,
 )
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.topics.protocol import Topic
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.topics.protocol import Topic
 
 PEER, HERE, OTHER = NodeId("peer"), NodeId("here"), NodeId("other")
 OPERATION: Final = OperationId("peer#1.7")

@@ -1,7 +1,7 @@
 """Brokers that are played elsewhere as somebody has asked for it: that is no failure."""
 
-from broker.messages import NodeKind, Relocate
-from routing.ids import NodeId
+from plait.broker.messages import NodeKind, Relocate
+from plait.routing.ids import NodeId
 from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Client, Lively
 
 

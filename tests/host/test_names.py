@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from broker.client.states import ClientState
-from broker.errors import NotAdvertisedError
-from broker.host.clients import SECRET_CHARS
-from broker.limits import Limits
-from broker.messages import NodeKind, RefusalCode, Unsubscribe
-from broker.sim.nodes import Node
-from broker.sim.world import World
-from routing.ids import NodeId, OperationId, SubscriptionId
+from plait.broker.client.states import ClientState
+from plait.broker.errors import NotAdvertisedError
+from plait.broker.host.clients import SECRET_CHARS
+from plait.broker.limits import Limits
+from plait.broker.messages import NodeKind, RefusalCode, Unsubscribe
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
 from tests.host.peers import Alone, Peer, Visited
 from tests.host.worlds import Client, Conversation, Lively
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from broker.machine.neighbours import Neighbour
-from broker.machine.publications import Publications
-from broker.messages import Message
-from routing.conflicts import DETECTIONS, Conflicts
-from routing.ids import NodeId
+from plait.broker.machine.neighbours import Neighbour
+from plait.broker.machine.publications import Publications
+from plait.broker.messages import Message
+from plait.routing.conflicts import DETECTIONS, Conflicts
+from plait.routing.ids import NodeId
 from tests.host.worlds import MS, Client, Conversation
 
 

@@ -5,14 +5,14 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.client.core import ClientCore
-from broker.machine.machine import Machine
-from broker.sim.hosts import StepCores
-from broker.sim.nodes import Node
-from broker.sim.world import World
-from routing.ids import NodeId
+from plait.broker.client.core import ClientCore
+from plait.broker.machine.machine import Machine
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId
+from plait.topologies.builders import random_tree
 from tests.host.worlds import Conversation
-from topologies.builders import random_tree
 
 
 def begin(size: int, seed: int, **settings: object) -> tuple[World, list[NodeId]]:

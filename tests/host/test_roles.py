@@ -5,12 +5,12 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.codec import encode_content
-from broker.host.link_states import LinkState
-from broker.inputs import LinkClosed
-from broker.limits import DEFAULT_LIMITS
-from broker.machine.invariants import check_invariants
-from broker.messages import (
+from plait.broker.codec import encode_content
+from plait.broker.host.link_states import LinkState
+from plait.broker.inputs import LinkClosed
+from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.machine.invariants import check_invariants
+from plait.broker.messages import (
     Confirm,
     Flag,
     GoodbyeCode,
@@ -27,7 +27,7 @@ from broker.messages import (
     StatusRequest,
     Unsubscribe,
 )
-from routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
 from tests.host.peers import Alone, Peer, Visited
 from tests.host.worlds import Conversation
 

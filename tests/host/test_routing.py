@@ -2,10 +2,10 @@
 
 import pytest
 
-from broker.errors import NotAdvertisedError
-from broker.inputs import LinkId, MessagesReceived
-from broker.messages import Heartbeat
-from routing.ids import NodeId
+from plait.broker.errors import NotAdvertisedError
+from plait.broker.inputs import LinkId, MessagesReceived
+from plait.broker.messages import Heartbeat
+from plait.routing.ids import NodeId
 from tests.host.worlds import Conversation
 
 POLICIES = pytest.mark.parametrize("policy", ["filter", "flooding"])

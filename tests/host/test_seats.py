@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.host.seats import Seats
-from broker.limits import Limits
-from broker.messages import HostPlace, Life, Seat, Seating
-from routing.ids import NodeId
+from plait.broker.host.seats import Seats
+from plait.broker.limits import Limits
+from plait.broker.messages import HostPlace, Life, Seat, Seating
+from plait.routing.ids import NodeId
 
 Piece = Seat | HostPlace | tuple[Life, bool]
 

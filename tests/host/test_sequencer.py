@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from broker.machine.neighbours import Route
-from broker.machine.places import PlacedPublications
-from broker.messages import Turn
-from faulttol.steplog import Key
+from plait.broker.machine.neighbours import Route
+from plait.broker.machine.places import PlacedPublications
+from plait.broker.messages import Turn
+from plait.faulttol.steplog import Key
 from tests.host.worlds import MS, Conversation
 
 BOTH = pytest.mark.parametrize("ordering", ["sequencer", "sequencer-filtered"])

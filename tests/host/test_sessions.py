@@ -5,14 +5,14 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.client.states import ClientState
-from broker.effects import Effect, SendMessage
-from broker.limits import Limits
-from broker.messages import GoodbyeCode, Welcome
-from broker.sim.nodes import Node
-from broker.sim.world import SIMULATED_LIMITS
-from faulttol.guarantees import check
-from routing.ids import NodeId
+from plait.broker.client.states import ClientState
+from plait.broker.effects import Effect, SendMessage
+from plait.broker.limits import Limits
+from plait.broker.messages import GoodbyeCode, Welcome
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import SIMULATED_LIMITS
+from plait.faulttol.guarantees import check
+from plait.routing.ids import NodeId
 from tests.host.worlds import LINK_DELAY_S, MS, Client, Conversation, Lively
 
 FEW_SECONDS = attrs.evolve(SIMULATED_LIMITS, heartbeat_interval_s=0.1, resume_timeout_s=0.5)

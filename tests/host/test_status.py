@@ -5,13 +5,13 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.holding import describe_held
-from broker.inputs import MessagesReceived
-from broker.messages import EndOfStep, Publish
-from broker.sim.hosts import StepCores
-from broker.sim.world import LIVELY_LIMITS, World
-from routing.ids import NodeId
-from routing.orderings import Cause
+from plait.broker.holding import describe_held
+from plait.broker.inputs import MessagesReceived
+from plait.broker.messages import EndOfStep, Publish
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.world import LIVELY_LIMITS, World
+from plait.routing.ids import NodeId
+from plait.routing.orderings import Cause
 from tests.host.worlds import LINK_DELAY_S, TIMEOUT_S, Client, Lively
 
 MS = LINK_DELAY_S

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.errors import NoTopicError
-from broker.holding import describe_held
-from faulttol.stamps import verify_order
+from plait.broker.errors import NoTopicError
+from plait.broker.holding import describe_held
+from plait.faulttol.stamps import verify_order
 from tests.host.worlds import Client, Lively
 
 TOPICS = ("topic IN ('ibm', 'sun', 'hp')", "topic IN ('ibm', 'sun')", "topic = 'sun'")

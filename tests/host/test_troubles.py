@@ -2,7 +2,7 @@
 
 import pytest
 
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Lively
 
 

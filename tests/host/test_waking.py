@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.host.waking import WakingTime
+from plait.broker.host.waking import WakingTime
 
 
 def test_it_shows_what_the_clock_does_as_long_as_ticks_come_in_time() -> None:

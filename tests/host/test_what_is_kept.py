@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.sim.world import SIMULATED_LIMITS
-from routing.ids import NodeId
+from plait.broker.sim.world import SIMULATED_LIMITS
+from plait.routing.ids import NodeId
 from tests.host.worlds import Client, Conversation
 
 FEW = attrs.evolve(
@@ -140,11 +140,11 @@ def interests_that_change(over: Overlay) -> None:
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept up to a limit is at that limit soon."""
     for limit, most in (
-        ("broker.client.interests.MATCHES_REMEMBERED", 4),
-        ("broker.log_codec.TOLD_MAX", 8),
-        ("broker.machine.counting.LATENCIES_MAX", 4),
-        ("broker.machine.neighbours.MARKS_AT_ONCE", 2),
-        ("faulttol.steplog.GONE_REMEMBERED", 2),
+        ("plait.broker.client.interests.MATCHES_REMEMBERED", 4),
+        ("plait.broker.log_codec.TOLD_MAX", 8),
+        ("plait.broker.machine.counting.LATENCIES_MAX", 4),
+        ("plait.broker.machine.neighbours.MARKS_AT_ONCE", 2),
+        ("plait.faulttol.steplog.GONE_REMEMBERED", 2),
     ):
         monkeypatch.setattr(limit, most)
 

@@ -8,22 +8,22 @@ from typing import Any
 
 import attrs
 
-from broker.client.core import ClientCore
-from broker.effects import Delivery, Refusal
-from broker.host.host import Host
-from broker.host.link_states import LinkState
-from broker.inputs import LinkClosed, MessagesReceived
-from broker.limits import Limits
-from broker.machine.machine import Machine
-from broker.messages import Seating
-from broker.sim.cuts import Cut
-from broker.sim.hosts import StepCores
-from broker.sim.nodes import Node
-from broker.sim.runs import NEVER_TOO_MANY
-from broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
-from faulttol.guarantees import check
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.values import Value
+from plait.broker.client.core import ClientCore
+from plait.broker.effects import Delivery, Refusal
+from plait.broker.host.host import Host
+from plait.broker.host.link_states import LinkState
+from plait.broker.inputs import LinkClosed, MessagesReceived
+from plait.broker.limits import Limits
+from plait.broker.machine.machine import Machine
+from plait.broker.messages import Seating
+from plait.broker.sim.cuts import Cut
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.runs import NEVER_TOO_MANY
+from plait.broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
+from plait.faulttol.guarantees import check
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.values import Value
 
 LINK_DELAY_S = 0.01
 TIMEOUT_S = LIVELY_LIMITS.heartbeat_timeout_s

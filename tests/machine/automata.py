@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import attrs
 
-from broker.limits import Limits
-from broker.machine.invariants import check_invariants
-from broker.machine.machine import Batch, Machine, Settings
-from broker.machine.neighbours import Neighbour, Progress
-from broker.machine.rebuild import Attachment, attach
-from broker.messages import Message, Publish
-from faulttol.steplog import LogPart, StepLog, Taken
-from routing.ids import NodeId
+from plait.broker.limits import Limits
+from plait.broker.machine.invariants import check_invariants
+from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.neighbours import Neighbour, Progress
+from plait.broker.machine.rebuild import Attachment, attach
+from plait.broker.messages import Message, Publish
+from plait.faulttol.steplog import LogPart, StepLog, Taken
+from plait.routing.ids import NodeId
 from tests.machine.canonical import Form, digest
 from tests.machine.overlay import Leaf
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import attrs
 
-from broker.machine.neighbours import Above, Arrival, Below, Progress, Route
-from broker.machine.steps import Steps
-from broker.messages import Publish
-from faulttol.steplog import LogPart
-from routing.ids import NodeId
-from routing.tables import AdvertisementTable, SubscriptionTable
+from plait.broker.machine.neighbours import Above, Arrival, Below, Progress, Route
+from plait.broker.machine.steps import Steps
+from plait.broker.messages import Publish
+from plait.faulttol.steplog import LogPart
+from plait.routing.ids import NodeId
+from plait.routing.tables import AdvertisementTable, SubscriptionTable
 from tests.machine.overlay import Leaf
 
 _VALUES: dict[Any, int] = {}

@@ -31,14 +31,14 @@ from typing import Any, Final
 
 import attrs
 
-from broker.limits import Limits
-from broker.machine.invariants import check_invariants
-from broker.machine.machine import Machine, Settings
-from broker.machine.rebuild import rebuild
-from broker.outbox import Outbox
-from faulttol.steplog import BROKER, CLIENT, Standing, Taken
-from routing.conflicts import FAST
-from routing.ids import NodeId
+from plait.broker.limits import Limits
+from plait.broker.machine.invariants import check_invariants
+from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.rebuild import rebuild
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import BROKER, CLIENT, Standing, Taken
+from plait.routing.conflicts import FAST
+from plait.routing.ids import NodeId
 from tests.machine.automata import (
     CALL,
     FAILED,

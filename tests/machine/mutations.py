@@ -13,17 +13,17 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from broker.machine import attachments, joining
-from broker.machine import rebuild as rebuilding
-from broker.machine.interests import Interests
-from broker.machine.neighbours import Arrival, Control, Neighbour
-from broker.machine.publications import Publications, Remembered
-from broker.machine.rebuild import Rebuilding
-from broker.machine.requests import Requests
-from broker.machine.steps import Steps
-from broker.messages import Message, Publish, Settled
-from faulttol.steplog import Entry, StepLog
-from routing.ids import NodeId
+from plait.broker.machine import attachments, joining
+from plait.broker.machine import rebuild as rebuilding
+from plait.broker.machine.interests import Interests
+from plait.broker.machine.neighbours import Arrival, Control, Neighbour
+from plait.broker.machine.publications import Publications, Remembered
+from plait.broker.machine.rebuild import Rebuilding
+from plait.broker.machine.requests import Requests
+from plait.broker.machine.steps import Steps
+from plait.broker.messages import Message, Publish, Settled
+from plait.faulttol.steplog import Entry, StepLog
+from plait.routing.ids import NodeId
 from tests.machine.automata import BrokerNode, Client
 from tests.machine.exploration import (
     AT_ONCE,

@@ -10,17 +10,17 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from broker.codec import encode_content
-from broker.limits import Limits
-from broker.machine.attachments import Attachment, StreamEnd, Told, attach
-from broker.machine.invariants import check_invariants
-from broker.machine.joining import reattach
-from broker.machine.machine import Batch, Machine, Settings
-from broker.machine.neighbours import UP, Below, Control, Neighbour, Progress
-from broker.machine.rebuild import TooManyFailedError, rebuild
-from broker.machine.steps import subject
-from broker.machine.streams import Travelling
-from broker.messages import (
+from plait.broker.codec import encode_content
+from plait.broker.limits import Limits
+from plait.broker.machine.attachments import Attachment, StreamEnd, Told, attach
+from plait.broker.machine.invariants import check_invariants
+from plait.broker.machine.joining import reattach
+from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.neighbours import UP, Below, Control, Neighbour, Progress
+from plait.broker.machine.rebuild import TooManyFailedError, rebuild
+from plait.broker.machine.steps import subject
+from plait.broker.machine.streams import Travelling
+from plait.broker.messages import (
     Advertise,
     Begun,
     Claim,
@@ -36,16 +36,16 @@ from broker.messages import (
     Unadvertise,
     Unsubscribe,
 )
-from broker.outbox import Outbox
-from faulttol.stability import LeafStream
-from faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
-from routing.orderings import ORDERINGS_OF_TOPICS, TaggedNotification
-from routing.tables import RoutingEntry
-from routing.topics.position import Clock, Position
-from routing.topics.protocol import Topic
-from routing.values import Content
+from plait.broker.outbox import Outbox
+from plait.faulttol.stability import LeafStream
+from plait.faulttol.steplog import BROKER, Key, LogPart, Standing, StepLog, Taken, longest
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.orderings import ORDERINGS_OF_TOPICS, TaggedNotification
+from plait.routing.tables import RoutingEntry
+from plait.routing.topics.position import Clock, Position
+from plait.routing.topics.protocol import Topic
+from plait.routing.values import Content
 from tests.machine.wire import Lines, through_bytes
 
 LIMITS: Final = Limits(progress_batch=3)

@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.machine.publications import Publications
-from broker.messages import Message
-from routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
+from plait.broker.machine.publications import Publications
+from plait.broker.messages import Message
+from plait.routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
 from tests.machine.automata import Call, Client
 from tests.machine.exploration import (
     FORK,

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.codec import encode_content
-from broker.limits import Limits
-from broker.machine.invariants import check_invariants
-from broker.machine.machine import Batch, Machine, Settings
-from broker.messages import Advertise, Leave, Publish, Subscribe
-from broker.outbox import Outbox
-from faulttol.steplog import Standing
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.broker.codec import encode_content
+from plait.broker.limits import Limits
+from plait.broker.machine.invariants import check_invariants
+from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.messages import Advertise, Leave, Publish, Subscribe
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import Standing
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 ALICE, NYSE, PARENT = NodeId("alice"), NodeId("nyse"), NodeId("b0")
 

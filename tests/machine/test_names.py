@@ -7,15 +7,15 @@ from typing import Final
 
 import pytest
 
-from broker.limits import Limits
-from broker.machine.attachments import attach
-from broker.machine.machine import Batch, Machine, Settings
-from broker.machine.neighbours import Neighbour
-from broker.machine.rebuild import rebuild
-from broker.messages import Confirm, Join, Leave, Message, NodeKind, Refuse
-from broker.outbox import Outbox
-from faulttol.steplog import BROKER, CLIENT, Standing, Taken
-from routing.ids import NodeId, OperationId
+from plait.broker.limits import Limits
+from plait.broker.machine.attachments import attach
+from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.neighbours import Neighbour
+from plait.broker.machine.rebuild import rebuild
+from plait.broker.messages import Confirm, Join, Leave, Message, NodeKind, Refuse
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import BROKER, CLIENT, Standing, Taken
+from plait.routing.ids import NodeId, OperationId
 
 PARENTS: Final = {"b1": None, "b2": "b1", "b3": "b2", "b4": "b3", "b5": "b1", "b6": "b5"}
 SAME: Final = NodeId("same")

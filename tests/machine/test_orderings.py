@@ -5,9 +5,9 @@ Longer sweeps: `python -m tests.machine.overlay LOW HIGH DELTA CRASHES ORDERING`
 
 import pytest
 
-from broker.machine.places import PlacedPublications
-from broker.machine.queues import QueuedPublications
-from faulttol.steplog import Entry
+from plait.broker.machine.places import PlacedPublications
+from plait.broker.machine.queues import QueuedPublications
+from plait.faulttol.steplog import Entry
 from tests.machine.overlay import crowded_world, random_world
 from tests.sweeps import Seeds
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from broker.limits import Limits
-from broker.machine import rebuild as rebuilding
-from broker.machine.machine import Settings
-from broker.machine.rebuild import TooManyFailedError
-from broker.messages import NodeKind
-from broker.outbox import Outbox
-from faulttol.steplog import (
+from plait.broker.limits import Limits
+from plait.broker.machine import rebuild as rebuilding
+from plait.broker.machine.machine import Settings
+from plait.broker.machine.rebuild import TooManyFailedError
+from plait.broker.messages import NodeKind
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import (
     GONE_REMEMBERED,
     Entry,
     Interest,
@@ -24,7 +24,7 @@ from faulttol.steplog import (
     StepLog,
     Taken,
 )
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 from tests.machine.overlay import World, random_world
 from tests.sweeps import Seeds
 

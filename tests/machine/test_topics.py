@@ -8,16 +8,16 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.machine.machine import Machine
-from broker.machine.tagged import TaggedPublications
-from broker.machine.topics import Place, TopicPublications
-from broker.messages import RefusalCode, Refuse, Subscribe
-from faulttol.steplog import Entry, StepLog
-from routing.filter_text import parse_filter
-from routing.ids import NodeId, OperationId, SubscriptionId
-from routing.topics.position import Clock, Position
-from routing.topics.protocol import Topic
-from routing.topics.table import topics_of
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.tagged import TaggedPublications
+from plait.broker.machine.topics import Place, TopicPublications
+from plait.broker.messages import RefusalCode, Refuse, Subscribe
+from plait.faulttol.steplog import Entry, StepLog
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.topics.position import Clock, Position
+from plait.routing.topics.protocol import Topic
+from plait.routing.topics.table import topics_of
 from tests.machine.overlay import World, random_world
 
 IBM, SUN = Topic("ibm"), Topic("sun")

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import attrs
 
-from broker.codec import encode, encode_content
-from broker.limits import Limits
-from broker.machine.machine import Batch, Machine, Settings
-from broker.machine.neighbours import Neighbour
-from broker.messages import Advertise, Join, Message, Publish, Settled, Stamped, Subscribe
-from broker.outbox import Outbox
-from faulttol.steplog import BROKER, Key, Standing, Taken
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.broker.codec import encode, encode_content
+from plait.broker.limits import Limits
+from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.neighbours import Neighbour
+from plait.broker.messages import Advertise, Join, Message, Publish, Settled, Stamped, Subscribe
+from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import BROKER, Key, Standing, Taken
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 
 LINK_S: Final = 0.01
 

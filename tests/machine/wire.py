@@ -6,12 +6,12 @@ from typing import Any
 
 import attrs
 
-from broker.codec import FrameDecoder, encode
-from broker.host.attaching import AttachmentReader, attachment_messages
-from broker.log_codec import LogReader, LogWriter
-from broker.machine.rebuild import Attachment, Told
-from faulttol.steplog import LogPart, StepLog
-from routing.ids import NodeId
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.host.attaching import AttachmentReader, attachment_messages
+from plait.broker.log_codec import LogReader, LogWriter
+from plait.broker.machine.rebuild import Attachment, Told
+from plait.faulttol.steplog import LogPart, StepLog
+from plait.routing.ids import NodeId
 
 
 def comparable(attachment: Attachment) -> dict[str, Any]:

@@ -23,13 +23,13 @@ from typing import Any, Final
 import attrs
 import msgpack
 
-from broker.client.states import ClientState
-from broker.codec import FrameDecoder, encode
-from broker.effects import CloseLink, Effect, SendMessage, Stop
-from broker.errors import LocalProtocolError, RemoteProtocolError
-from broker.host.host import Host
-from broker.host.link_states import IN_BATCHES, LEGAL, LinkState
-from broker.inputs import (
+from plait.broker.client.states import ClientState
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.effects import CloseLink, Effect, SendMessage, Stop
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.host.host import Host
+from plait.broker.host.link_states import IN_BATCHES, LEGAL, LinkState
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -38,7 +38,7 @@ from broker.inputs import (
     MessagesReceived,
     TimerFired,
 )
-from broker.messages import (
+from plait.broker.messages import (
     Attach,
     AttachRequest,
     AttachTables,
@@ -56,10 +56,10 @@ from broker.messages import (
     StatusRequest,
     Welcome,
 )
-from broker.sim.nodes import Node
-from broker.sim.world import LIVELY_LIMITS
-from routing.ids import NodeId, OperationId
-from routing.orderings import ORDERINGS
+from plait.broker.sim.nodes import Node
+from plait.broker.sim.world import LIVELY_LIMITS
+from plait.routing.ids import NodeId, OperationId
+from plait.routing.orderings import ORDERINGS
 from tests.host.test_link_states import HERE, PEER, SAMPLE_OF, hello
 from tests.host.worlds import Lively
 

@@ -12,11 +12,11 @@ from typing import Any, Self
 import attrs
 import trio
 
-from broker.codec import FrameDecoder
-from broker.effects import Level
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, NodeKind
-from broker.net import (
+from plait.broker.codec import FrameDecoder
+from plait.broker.effects import Level
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, NodeKind
+from plait.broker.net import (
     BrokerAddresses,
     BrokerSettings,
     Client,
@@ -24,7 +24,7 @@ from broker.net import (
     Subscription,
     serve_broker,
 )
-from routing.ids import NodeId
+from plait.routing.ids import NodeId
 from tests.wire import unchecked
 
 

@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 import attrs
 import trio
 
-from broker.codec import encode_content
-from broker.messages import Advertise, Confirm, EndOfStep, Join, Leave, Publish
-from broker.net import Client, connect
-from routing.ids import AdvertisementId, NodeId, OperationId
+from plait.broker.codec import encode_content
+from plait.broker.messages import Advertise, Confirm, EndOfStep, Join, Leave, Publish
+from plait.broker.net import Client, connect
+from plait.routing.ids import AdvertisementId, NodeId, OperationId
 from tests.net.overlay import hello, raw_peer
 from tests.processes import PLAIT, started
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from broker.errors import AddressError
-from broker.net.addresses import Address, complete_address, parse_address, resolve
+from plait.broker.errors import AddressError
+from plait.broker.net.addresses import Address, complete_address, parse_address, resolve
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.errors import AddressError, BadNameError, GaveUpError, ListenError
-from broker.limits import Limits
-from broker.messages import (
+from plait.broker.errors import AddressError, BadNameError, GaveUpError, ListenError
+from plait.broker.limits import Limits
+from plait.broker.messages import (
     Goodbye,
     GoodbyeCode,
     Life,
@@ -25,9 +25,9 @@ from broker.messages import (
     StatusRequest,
     Welcome,
 )
-from broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
-from faulttol.history import read_run
-from routing.ids import NodeId
+from plait.broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
+from plait.faulttol.history import read_run
+from plait.routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer
 
 
@@ -298,7 +298,7 @@ async def test_http_requests_get_the_answer_they_deserve(
 async def test_a_silent_http_client_is_sent_away(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.net.http_endpoint.REQUEST_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("plait.broker.net.http_endpoint.REQUEST_TIMEOUT_S", 0.01)
     await overlay.broker("b1")
 
     assert await exchange(overlay.http_address("b1"), b"GET /met") == b""
@@ -307,7 +307,7 @@ async def test_a_silent_http_client_is_sent_away(
 async def test_who_asks_over_http_is_answered_however_many_are_silent(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.net.http_endpoint.CONNECTIONS_MAX", 2)
+    monkeypatch.setattr("plait.broker.net.http_endpoint.CONNECTIONS_MAX", 2)
     await overlay.broker("b1")
     silent = overlay.http_address("b1")
     async with raw_peer(silent) as first, raw_peer(silent), raw_peer(silent):
@@ -353,7 +353,7 @@ async def test_a_monitor_may_ask_over_the_wire_as_well(overlay: Overlay) -> None
 @pytest.mark.processes
 async def test_a_broker_in_a_process_of_its_own_stops_on_sigterm() -> None:
     script = (
-        "import trio; from broker.net import serve_broker, BrokerSettings;"
+        "import trio; from plait.broker.net import serve_broker, BrokerSettings;"
         "trio.run(serve_broker, BrokerSettings(node='b1'))"
     )
     async with trio.open_nursery() as nursery:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import trio
 
-from broker.limits import Limits
-from broker.net import Client, Subscription, connect
-from faulttol.guarantees import check
-from faulttol.history import MemoryHistory
+from plait.broker.limits import Limits
+from plait.broker.net import Client, Subscription, connect
+from plait.faulttol.guarantees import check
+from plait.faulttol.history import MemoryHistory
 from tests.net.overlay import Overlay, Proxy
 
 LIMITS = Limits(resume_timeout_s=30.0, delivery_buffer_max=1_000_000)

@@ -9,10 +9,10 @@ import attrs
 import pytest
 import trio
 
-from broker.errors import AddressError
-from broker.inputs import TimerFired
-from broker.limits import Limits
-from broker.net import (
+from plait.broker.errors import AddressError
+from plait.broker.inputs import TimerFired
+from plait.broker.limits import Limits
+from plait.broker.net import (
     Client,
     ClientState,
     ClosedError,
@@ -23,9 +23,9 @@ from broker.net import (
     UnconfirmedError,
     connect,
 )
-from faulttol.guarantees import check_run
-from faulttol.history import HistoryWriter, Manifest, MemoryHistory, read_run, write_manifest
-from routing.errors import TrapWarning
+from plait.faulttol.guarantees import check_run
+from plait.faulttol.history import HistoryWriter, Manifest, MemoryHistory, read_run, write_manifest
+from plait.routing.errors import TrapWarning
 from tests.net.overlay import Overlay, Proxy, publisher_and_subscriber, take
 
 
@@ -388,7 +388,7 @@ async def test_who_is_cancelled_is_heard_out_before_it_is_gone(overlay: Overlay)
 async def test_who_is_cancelled_waits_for_no_slow_subscriber(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.net.client.PARTING_S", 0.1)
+    monkeypatch.setattr("plait.broker.net.client.PARTING_S", 0.1)
     address = await overlay.broker("b1")
     async with connect(address) as bob:
         await bob.subscribe("TRUE")
@@ -470,7 +470,7 @@ async def test_what_is_cancelled_may_still_be_refused(overlay: Overlay) -> None:
 async def test_a_subscriber_hears_that_its_broker_is_gone_for_good(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.client.session.RECONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("plait.broker.client.session.RECONNECT_TIMEOUT_S", 0.05)
     address = await overlay.broker("b1")
     async with connect(address) as alice:
         await alice.advertise("TRUE")
@@ -486,7 +486,7 @@ async def test_a_subscriber_hears_that_its_broker_is_gone_for_good(
 async def test_what_was_not_confirmed_is_reported_at_the_end(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.client.session.RECONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("plait.broker.client.session.RECONNECT_TIMEOUT_S", 0.05)
     receipts = []
 
     async def publish_to_a_broker_that_dies(address: str) -> None:

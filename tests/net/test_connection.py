@@ -9,14 +9,14 @@ import pytest
 import trio
 import trio.testing
 
-from broker.codec import encode
-from broker.errors import RemoteProtocolError
-from broker.inputs import LinkId
-from broker.limits import Limits
-from broker.messages import Heartbeat, Progress
-from broker.net import connection
-from broker.net.addresses import Endpoint
-from broker.net.connection import Connection, ConnectionLostError, Traffic, dial
+from plait.broker.codec import encode
+from plait.broker.errors import RemoteProtocolError
+from plait.broker.inputs import LinkId
+from plait.broker.limits import Limits
+from plait.broker.messages import Heartbeat, Progress
+from plait.broker.net import connection
+from plait.broker.net.addresses import Endpoint
+from plait.broker.net.connection import Connection, ConnectionLostError, Traffic, dial
 
 PROGRESS = Progress(received=1, sent=2, forgotten=0)
 FRAME = encode(Heartbeat())
@@ -215,7 +215,7 @@ async def test_who_is_refused_at_one_address_and_hears_nothing_at_another_is_not
                     await trio.sleep_forever()
             await with_trio(self.attempt).connect(address)
 
-    monkeypatch.setattr("broker.net.connection.resolve", both)
+    monkeypatch.setattr("plait.broker.net.connection.resolve", both)
     monkeypatch.setattr("trio.socket.from_stdlib_socket", Attempt)
 
     with pytest.raises(ConnectionLostError) as failed:
@@ -231,7 +231,7 @@ async def test_dialling_takes_a_bounded_time(
     async def never(*_: object) -> None:
         await trio.sleep_forever()
 
-    monkeypatch.setattr("broker.net.connection.resolve", never)
+    monkeypatch.setattr("plait.broker.net.connection.resolve", never)
 
     with pytest.raises(ConnectionLostError, match=r"^no answer within 3 s$"):
         await dial("127.0.0.1:1", timeout_s=3)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.chaos import Attack, Blow, Outcome, perform
-from topologies.builders import balanced_tree, with_clients
+from plait.scripts.chaos import Attack, Blow, Outcome, perform
+from plait.topologies.builders import balanced_tree, with_clients
 
 pytestmark = pytest.mark.processes
 

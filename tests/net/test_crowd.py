@@ -1,7 +1,7 @@
 """Whom to cut off: whoever does most of the harm."""
 
-from broker.inputs import LinkId
-from broker.net.crowd import hoarders, one_too_many
+from plait.broker.inputs import LinkId
+from plait.broker.net.crowd import hoarders, one_too_many
 
 
 def links(*amounts: int) -> dict[LinkId, int]:

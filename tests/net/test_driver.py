@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker.codec import FrameDecoder, encode
-from broker.effects import (
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.effects import (
     CloseLink,
     Deliver,
     Effect,
@@ -25,7 +25,7 @@ from broker.effects import (
     Stop,
     WriteLog,
 )
-from broker.inputs import (
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -34,10 +34,18 @@ from broker.inputs import (
     MessagesReceived,
     TimerFired,
 )
-from broker.limits import DEFAULT_LIMITS, Limits
-from broker.messages import Confirm, Goodbye, GoodbyeCode, Heartbeat, Message, Progress, Publish
-from broker.net.driver import AT_ONCE_FIRST, Driver
-from routing.ids import NodeId, OperationId
+from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.messages import (
+    Confirm,
+    Goodbye,
+    GoodbyeCode,
+    Heartbeat,
+    Message,
+    Progress,
+    Publish,
+)
+from plait.broker.net.driver import AT_ONCE_FIRST, Driver
+from plait.routing.ids import NodeId, OperationId
 
 
 class ScriptedCore:
@@ -297,7 +305,7 @@ async def test_a_link_with_too_much_to_send_is_given_up_and_others_are_not() -> 
 async def test_when_all_links_have_too_much_to_send_who_has_most_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.net.driver.CHECKED_BYTES", 0)
+    monkeypatch.setattr("plait.broker.net.driver.CHECKED_BYTES", 0)
     limits = Limits(sending_bytes_max=20_000_000)
     async with driven(limits=limits, trunks={3}) as scene:
         with scene.connect(), scene.connect(), scene.connect():
@@ -314,7 +322,7 @@ async def test_when_all_links_have_too_much_to_send_who_has_most_is_cut_off(
 async def test_when_all_links_have_too_much_unfinished_who_has_most_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker.net.driver.CHECKED_BYTES", 0)
+    monkeypatch.setattr("plait.broker.net.driver.CHECKED_BYTES", 0)
     async with driven(limits=Limits(unfinished_bytes_max=800_000)) as scene:
         with scene.connect() as modest, scene.connect() as large:
             modest.send(encode(BODY)[:90_000])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 
-import broker.net
+import plait.broker.net
 from tests.net.overlay import Overlay
 
 
@@ -32,7 +32,7 @@ def examples_of(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 EXAMPLES = [
     pytest.param(code, id=name)
-    for info in pkgutil.iter_modules(broker.net.__path__, "broker.net.")
+    for info in pkgutil.iter_modules(plait.broker.net.__path__, "plait.broker.net.")
     for name, code in examples_of(importlib.import_module(info.name))
 ]
 
@@ -42,7 +42,7 @@ async def test_an_example_runs(
     code: str, overlay: Overlay, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = await overlay.broker("b1")
-    names: dict[str, Any] = {**vars(broker.net), "trio": trio}
+    names: dict[str, Any] = {**vars(plait.broker.net), "trio": trio}
     code = code.replace("127.0.0.1:5000", address)
     exec("async def example():\n" + textwrap.indent(code, "    "), names)
 

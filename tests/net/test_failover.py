@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 import trio
 
-from broker.net import Client, ClientState, Receipt, Subscription, UnconfirmedError, connect
+from plait.broker.net import Client, ClientState, Receipt, Subscription, UnconfirmedError, connect
 from tests.net.overlay import Overlay, publisher_and_subscriber, take
 
 EVERYTHING = "n IS NOT NULL"

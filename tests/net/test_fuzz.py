@@ -5,9 +5,9 @@ from random import Random
 import pytest
 import trio
 
-from broker.host.link_states import CONDITIONS
-from broker.net import connect
-from routing.ids import NodeId
+from plait.broker.host.link_states import CONDITIONS
+from plait.broker.net import connect
+from plait.routing.ids import NodeId
 from tests.net.fuzz import HONEST_ROLES, ROLES, FoundError, Mutator, fuzz, script
 from tests.net.overlay import Overlay, open_stream, publisher_and_subscriber, take
 

@@ -10,9 +10,9 @@ import pytest
 import trio
 from msgpack import packb
 
-from broker.codec import encode
-from broker.limits import Limits
-from broker.messages import (
+from plait.broker.codec import encode
+from plait.broker.limits import Limits
+from plait.broker.messages import (
     Advertise,
     Confirm,
     EndOfStep,
@@ -28,9 +28,9 @@ from broker.messages import (
     Subscribe,
     Welcome,
 )
-from broker.net import connect
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.broker.net import connect
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.net.overlay import Overlay, hello, publisher_and_subscriber, raw_peer, take
 from tests.wire import frame_of, unchecked
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.effects import Delivery
-from broker.net.subscription import Subscription
-from routing.ids import NodeId, SubscriptionId
+from plait.broker.effects import Delivery
+from plait.broker.net.subscription import Subscription
+from plait.routing.ids import NodeId, SubscriptionId
 
 
 async def _nothing(_: Subscription) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.effects import Level
-from broker.net.logs import FIELD_CHARS_MAX, LINES_PER_SECOND_MAX, LogWriter, Trouble
+from plait.broker.effects import Level
+from plait.broker.net.logs import FIELD_CHARS_MAX, LINES_PER_SECOND_MAX, LogWriter, Trouble
 
 
 class Paper:
@@ -31,7 +31,7 @@ class Paper:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time of the log writer, in a list of one."""
     now = [100.0]
-    monkeypatch.setattr("broker.net.logs.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("plait.broker.net.logs.time.monotonic", lambda: now[0])
     return now
 
 

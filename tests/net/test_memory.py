@@ -11,14 +11,14 @@ import attrs
 import pytest
 import trio
 
-from broker.codec import FrameDecoder, encode
-from broker.effects import Level
-from broker.errors import StateError
-from broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
-from broker.messages import HostPlace, Life, Seat, Seating
-from broker.net import memory
-from broker.net.memory import Keeper, Memory, recall
-from routing.ids import NodeId
+from plait.broker.codec import FrameDecoder, encode
+from plait.broker.effects import Level
+from plait.broker.errors import StateError
+from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
+from plait.broker.messages import HostPlace, Life, Seat, Seating
+from plait.broker.net import memory
+from plait.broker.net.memory import Keeper, Memory, recall
+from plait.routing.ids import NodeId
 from tests.patience import PATIENCE_S
 
 SEAT = Seat(

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker.net import connect
-from scripts.commands.move import hand_over
-from scripts.errors import BadInputError, EnvironmentFailedError
+from plait.broker.net import connect
+from plait.scripts.commands.move import hand_over
+from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from tests.net.overlay import Overlay
 
 

@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from broker.errors import ClosedError
-from broker.net import connect
+from plait.broker.errors import ClosedError
+from plait.broker.net import connect
 from tests.net.overlay import Overlay
 from tests.patience import PATIENCE_S
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.net.outlets import Outlet
+from plait.broker.net.outlets import Outlet
 
 
 @pytest.fixture

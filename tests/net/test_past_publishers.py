@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from broker.limits import DEFAULT_LIMITS
+from plait.broker.limits import DEFAULT_LIMITS
 from tests.net.overlay import Overlay
 from tests.net.past_publishers import measure, on_processes
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.effects import Level
-from broker.net import records
-from broker.net.records import BrokerHistory
-from faulttol.guarantees import check_run
-from faulttol.history import Manifest, read_run, write_manifest
+from plait.broker.effects import Level
+from plait.broker.net import records
+from plait.broker.net.records import BrokerHistory
+from plait.faulttol.guarantees import check_run
+from plait.faulttol.history import Manifest, read_run, write_manifest
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The meaning of a condition, spelled out: three truth values, no cleverness, nothing shared."""
 
-from routing.expressions import (
+from plait.routing.expressions import (
     And,
     Arithmetic,
     Attribute,
@@ -17,7 +17,7 @@ from routing.expressions import (
     Pattern,
     Wildcard,
 )
-from routing.values import Content, Value
+from plait.routing.values import Content, Value
 
 Truth = bool | None
 

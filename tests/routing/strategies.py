@@ -3,7 +3,7 @@
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from routing.expressions import (
+from plait.routing.expressions import (
     Arithmetic,
     Attribute,
     Comparison,
@@ -20,8 +20,8 @@ from routing.expressions import (
     disjunction,
     pattern_of,
 )
-from routing.filters import Filter
-from routing.values import Content, Value
+from plait.routing.filters import Filter
+from plait.routing.values import Content, Value
 
 thorough = settings(max_examples=400)
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.bits import numbers_in
+from plait.routing.bits import numbers_in
 
 
 @given(st.sets(st.integers(0, 300)))

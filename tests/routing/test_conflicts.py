@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.tables import Advertisement, RoutingEntry, Subscription, SubscriptionTable
+from plait.routing.conflicts import DETECTIONS, EXACT, FAST, Conflicts
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.tables import Advertisement, RoutingEntry, Subscription, SubscriptionTable
 from tests.routing.strategies import thorough
 
 ABOVE = NodeId("above")

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.expressions import Attribute, Condition, Like, Not, Pattern
-from routing.filter_text import parse_sql
-from routing.filters import Filter
-from routing.values import Content, Value
+from plait.routing.expressions import Attribute, Condition, Like, Not, Pattern
+from plait.routing.filter_text import parse_sql
+from plait.routing.filters import Filter
+from plait.routing.values import Content, Value
 from tests.routing import naive
 from tests.routing.strategies import conditions, contents, patterns, strings, thorough
 

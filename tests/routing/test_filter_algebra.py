@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.expressions import Not
-from routing.filter_text import parse_filter
-from routing.filters import Filter
-from routing.limits import REGIONS_MAX
-from routing.values import Content
+from plait.routing.expressions import Not
+from plait.routing.filter_text import parse_filter
+from plait.routing.filters import Filter
+from plait.routing.limits import REGIONS_MAX
+from plait.routing.values import Content
 from tests.routing.strategies import conjunctions, contents, filters, thorough
 
 several_contents = st.lists(contents, min_size=1, max_size=8)

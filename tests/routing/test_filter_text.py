@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter, parse_padres, parse_sql, topic_filter
-from routing.filters import Filter
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter, parse_padres, parse_sql, topic_filter
+from plait.routing.filters import Filter
 from tests.routing.strategies import filters, thorough
 
 valid_texts = st.sampled_from(

@@ -3,8 +3,8 @@
 import attrs
 import pytest
 
-from routing.ids import NodeId
-from routing.orderings import (
+from plait.routing.ids import NodeId
+from plait.routing.orderings import (
     Cause,
     FilteredSequencer,
     Published,

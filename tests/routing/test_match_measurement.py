@@ -2,7 +2,7 @@
 
 import json
 
-from scripts.bench.match import measure, report
+from plait.scripts.bench.match import measure, report
 
 
 def test_the_figures_can_be_written_down_and_shown() -> None:

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from routing.bits import numbers_in
-from routing.errors import DuplicateEntryError, UnknownEntryError
-from routing.filter_text import parse_filter
-from routing.filters import Filter
-from routing.ids import NodeId
-from routing.matching import Matcher, MatchingIndex, ScanningMatcher
-from routing.values import Content
+from plait.routing.bits import numbers_in
+from plait.routing.errors import DuplicateEntryError, UnknownEntryError
+from plait.routing.filter_text import parse_filter
+from plait.routing.filters import Filter
+from plait.routing.ids import NodeId
+from plait.routing.matching import Matcher, MatchingIndex, ScanningMatcher
+from plait.routing.values import Content
 from tests.routing.strategies import conjunctions, contents, filters
 
 MATCHERS: list[Callable[[], Matcher[str]]] = [MatchingIndex, ScanningMatcher]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from routing.errors import FilterSyntaxError
-from routing.filter_text import parse_filter, parse_padres
+from plait.routing.errors import FilterSyntaxError
+from plait.routing.filter_text import parse_filter, parse_padres
 
 
 @pytest.mark.parametrize(

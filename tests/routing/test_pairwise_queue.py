@@ -4,8 +4,8 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.ids import NodeId
-from routing.orderings import Pairwise
+from plait.routing.ids import NodeId
+from plait.routing.orderings import Pairwise
 
 
 @attrs.define(eq=False)

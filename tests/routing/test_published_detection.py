@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.published import UNMARKED, Mark, OverlapTables, Plan, make_plan
-from routing.tables import Advertisement, RoutingEntry, Subscription
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.published import UNMARKED, Mark, OverlapTables, Plan, make_plan
+from plait.routing.tables import Advertisement, RoutingEntry, Subscription
 
 A, B, C = (NodeId(name) for name in "abc")
 CLIENT = NodeId("client")

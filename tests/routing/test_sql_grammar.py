@@ -2,9 +2,9 @@
 
 import pytest
 
-from routing.errors import FilterSyntaxError, RoutingError
-from routing.filter_text import parse_filter, parse_sql
-from routing.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX, FILTER_TEXT_CHARACTERS_MAX
+from plait.routing.errors import FilterSyntaxError, RoutingError
+from plait.routing.filter_text import parse_filter, parse_sql
+from plait.routing.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX, FILTER_TEXT_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,10 @@
 
 import pytest
 
-from routing.errors import DuplicateEntryError, UnknownEntryError
-from routing.filter_text import parse_filter
-from routing.ids import AdvertisementId, NodeId, SubscriptionId
-from routing.tables import (
+from plait.routing.errors import DuplicateEntryError, UnknownEntryError
+from plait.routing.filter_text import parse_filter
+from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
+from plait.routing.tables import (
     Advertisement,
     AdvertisementTable,
     RoutingEntry,

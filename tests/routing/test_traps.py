@@ -2,8 +2,8 @@
 
 import pytest
 
-from routing.filter_text import parse_filter, topic_filter
-from routing.traps import traps_of_filter
+from plait.routing.filter_text import parse_filter, topic_filter
+from plait.routing.traps import traps_of_filter
 
 TEXT = "compares two attributes, symbol and IBM; a text stands in single quotes: symbol = 'IBM'"
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing import value_sets
-from routing.expressions import ComparisonOperator
-from routing.value_sets import ValueSet, after, before
-from routing.values import Kind, Value
+from plait.routing import value_sets
+from plait.routing.expressions import ComparisonOperator
+from plait.routing.value_sets import ValueSet, after, before
+from plait.routing.values import Kind, Value
 from tests.routing import naive
 from tests.routing.strategies import (
     comparison_operators,

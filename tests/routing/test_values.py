@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from routing.errors import RoutingError
-from routing.values import ContentError, check_content
+from plait.routing.errors import RoutingError
+from plait.routing.values import ContentError, check_content
 
 
 def test_every_kind_of_value_is_accepted() -> None:

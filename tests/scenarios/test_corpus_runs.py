@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from click.testing import CliRunner
 
-from scripts.main import cli
+from plait.scripts.main import cli
 from tests.corpus import ANYA, CORPUS, PAIRS, PEDRO, needs_corpus
 
 pytestmark = needs_corpus

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 from click.testing import CliRunner
 
-from faulttol.history import read_run
-from scripts.main import cli
-from topologies.files import samples
+from plait.faulttol.history import read_run
+from plait.scripts.main import cli
+from plait.topologies.files import samples
 
 # How many deliveries there are, where that can be counted by hand.
 PAIRS: Final[dict[tuple[str, ...], int | None]] = {

@@ -11,13 +11,13 @@ from typing import Final
 
 import pytest
 
-from faulttol.guarantees import Report
-from scripts.errors import ProblemsFoundError
-from scripts.runs import RunPlan, run_simulated
-from scripts.scenario import Scenario, load_scenario
+from plait.faulttol.guarantees import Report
+from plait.scripts.errors import ProblemsFoundError
+from plait.scripts.runs import RunPlan, run_simulated
+from plait.scripts.scenario import Scenario, load_scenario
+from plait.topologies.files import samples
+from plait.topologies.script import PublishStream, Wait
 from tests.corpus import CORPUS
-from topologies.files import samples
-from topologies.script import PublishStream, Wait
 
 PROBLEM: Final = re.compile(r"[^:]+:[1-9][0-9]*:[1-9][0-9]*: found .+, expected .+")
 GARBAGE: Final = (

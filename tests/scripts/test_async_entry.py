@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from scripts.async_entry import run_async
-from scripts.errors import BadInputError, EnvironmentFailedError
+from plait.scripts.async_entry import run_async
+from plait.scripts.errors import BadInputError, EnvironmentFailedError
 
 
 async def fail(*errors: BaseException) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from faulttol.audit import job, session
-from faulttol.audit.kernel import judge_in_full
-from faulttol.audit.verdict import RunVerdict
-from faulttol.history import Manifest, write_run
-from scripts.commands.audit import command
-from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
+from plait.faulttol.audit import job, session
+from plait.faulttol.audit.kernel import judge_in_full
+from plait.faulttol.audit.verdict import RunVerdict
+from plait.faulttol.history import Manifest, write_run
+from plait.scripts.commands.audit import command
+from plait.scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
 from tests.faulttol.broken_histories import Story
 
 pytestmark = pytest.mark.spark

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from faulttol.audit.kernel import judge_in_full
-from scripts.audit_page import audit_page
+from plait.faulttol.audit.kernel import judge_in_full
+from plait.scripts.audit_page import audit_page
 from tests.audit.runs import write
 from tests.faulttol.broken_histories import BROKEN, EXCUSED
 

@@ -2,7 +2,7 @@
 
 import json
 
-from scripts.bench.detection import Figures, measure_times, measure_waits, report
+from plait.scripts.bench.detection import Figures, measure_times, measure_waits, report
 
 
 def test_the_figures_can_be_written_down_and_shown() -> None:

@@ -10,21 +10,21 @@ from click.testing import CliRunner
 
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
-from broker.machine.interests import FILTER, FLOODING
-from routing.ids import NodeId
-from scripts.bench.faults import FAULT_FREE, FaultSession, command, measure
-from scripts.bench.faults_cost import Cost, measure_cost
-from scripts.bench.faults_figures import FaultFigures
-from scripts.bench.faults_memory import Hour, measure_hour, reachable_bytes
-from scripts.bench.faults_outage import DIAL_DELAYS, VICTIMS, Outage, measure_outage
-from scripts.bench.faults_rate import Rate, measure_rate
-from scripts.bench.faults_recovery import Recovery, measure_recovery
-from scripts.bench.faults_report import report
-from scripts.bench.faults_tcp import Stall
-from scripts.bench.faults_world import LINK_DELAY_S, FaultWorld
-from scripts.bench.figures import Trials
-from scripts.bench.trials import Outcome, System
-from scripts.bench.workloads import WORKLOADS
+from plait.broker.machine.interests import FILTER, FLOODING
+from plait.routing.ids import NodeId
+from plait.scripts.bench.faults import FAULT_FREE, FaultSession, command, measure
+from plait.scripts.bench.faults_cost import Cost, measure_cost
+from plait.scripts.bench.faults_figures import FaultFigures
+from plait.scripts.bench.faults_memory import Hour, measure_hour, reachable_bytes
+from plait.scripts.bench.faults_outage import DIAL_DELAYS, VICTIMS, Outage, measure_outage
+from plait.scripts.bench.faults_rate import Rate, measure_rate
+from plait.scripts.bench.faults_recovery import Recovery, measure_recovery
+from plait.scripts.bench.faults_report import report
+from plait.scripts.bench.faults_tcp import Stall
+from plait.scripts.bench.faults_world import LINK_DELAY_S, FaultWorld
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.trials import Outcome, System
+from plait.scripts.bench.workloads import WORKLOADS
 
 ONE, TWO = DIAL_DELAYS
 

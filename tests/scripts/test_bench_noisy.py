@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
-from scripts.bench.noisy import HonestLoad, measure_slow, measure_vanishing, report
+from plait.scripts.bench.noisy import HonestLoad, measure_slow, measure_vanishing, report
 
 
 @pytest.mark.processes

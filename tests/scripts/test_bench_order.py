@@ -13,19 +13,19 @@ from click.testing import CliRunner
 
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
-from scripts.bench.figures import Trials
-from scripts.bench.order import COMPARED, OrderSession, command, measure
-from scripts.bench.order_delays import Geometry, Point, look_at, ordering_degree
-from scripts.bench.order_figures import Goal, OrderFigures
-from scripts.bench.order_report import report
-from scripts.bench.order_throughput import Load, Throughput
-from scripts.bench.order_workload import EVERYBODY, PAIRS, Party, Scene
-from scripts.bench.order_world import Outcome, play
-from scripts.bench.peers import ORDERED_PEERS, PLAIT, PeerFigures, PlaitPeer
-from scripts.bench.plots import Chart, Line, ticks
-from scripts.bench.trials import Outcome as TrialOutcome
-from scripts.bench.trials import System, run_trial
-from scripts.bench.workloads import WORKLOADS
+from plait.scripts.bench.figures import Trials
+from plait.scripts.bench.order import COMPARED, OrderSession, command, measure
+from plait.scripts.bench.order_delays import Geometry, Point, look_at, ordering_degree
+from plait.scripts.bench.order_figures import Goal, OrderFigures
+from plait.scripts.bench.order_report import report
+from plait.scripts.bench.order_throughput import Load, Throughput
+from plait.scripts.bench.order_workload import EVERYBODY, PAIRS, Party, Scene
+from plait.scripts.bench.order_world import Outcome, play
+from plait.scripts.bench.peers import ORDERED_PEERS, PLAIT, PeerFigures, PlaitPeer
+from plait.scripts.bench.plots import Chart, Line, ticks
+from plait.scripts.bench.trials import Outcome as TrialOutcome
+from plait.scripts.bench.trials import System, run_trial
+from plait.scripts.bench.workloads import WORKLOADS
 
 SCENE = Scene(
     cores=3, publishers=30, subscribers=30, conflicting=0.5, publications=60, interval_s=0.5

@@ -9,15 +9,15 @@ import trio
 
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
-from scripts.bench import overlay, peers
-from scripts.bench.board import Board
-from scripts.bench.figures import Figures, Trials
-from scripts.bench.load import Load, Recorder, count_disagreeing, read_words
-from scripts.bench.memory import Memory, MemoryFigures, Stage, measure_memory
-from scripts.bench.peers import PEERS, PLAIT, PeerFigures, measure_peers
-from scripts.bench.relay import end_of_frames, frame, payloads_in
-from scripts.bench.report import report
-from scripts.bench.trials import (
+from plait.scripts.bench import overlay, peers
+from plait.scripts.bench.board import Board
+from plait.scripts.bench.figures import Figures, Trials
+from plait.scripts.bench.load import Load, Recorder, count_disagreeing, read_words
+from plait.scripts.bench.memory import Memory, MemoryFigures, Stage, measure_memory
+from plait.scripts.bench.peers import PEERS, PLAIT, PeerFigures, measure_peers
+from plait.scripts.bench.relay import end_of_frames, frame, payloads_in
+from plait.scripts.bench.report import report
+from plait.scripts.bench.trials import (
     BARE_BROKER,
     BROKER,
     FRAME_RELAY,
@@ -29,8 +29,8 @@ from scripts.bench.trials import (
     plan_line,
     run_trial,
 )
-from scripts.bench.workloads import LATENCY, PAYLOAD_BYTES, THROUGHPUT, WORKLOADS, Workload
-from scripts.errors import BadInputError
+from plait.scripts.bench.workloads import LATENCY, PAYLOAD_BYTES, THROUGHPUT, WORKLOADS, Workload
+from plait.scripts.errors import BadInputError
 
 SECONDS = 0.2
 SMALL = [

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from scripts.bench.start import command
+from plait.scripts.bench.start import command
 
 pytestmark = pytest.mark.processes
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import scripts.chaos
-from faulttol.history import HistoryWriter, Manifest, write_manifest
-from scripts.chaos import Attack, Blow, Outcome, judge, longest_times, random_attack
-from scripts.main import cli
+import plait.scripts.chaos
+from plait.faulttol.history import HistoryWriter, Manifest, write_manifest
+from plait.scripts.chaos import Attack, Blow, Outcome, judge, longest_times, random_attack
+from plait.scripts.main import cli
 
 
 def run(*arguments: str) -> Result:
@@ -92,7 +92,7 @@ def _run_2_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             calm_ms=5.0,
         )
 
-    monkeypatch.setattr(scripts.chaos, "perform", perform)
+    monkeypatch.setattr(plait.scripts.chaos, "perform", perform)
 
 
 @pytest.mark.usefixtures("_run_2_fails")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.main import cli
+from plait.scripts.main import cli
 
 CONFIGURATION = """\
 Site here Parent none

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from broker.sim.world import World
-from routing.conflicts import DETECTIONS
-from scripts.forecast import Forecast, announcements_of, wishes_of
-from scripts.main import cli
-from scripts.puppet_master import PuppetMaster
-from scripts.scenario import load_scenario
-from scripts.simulated_stage import SimulatedStage, perform_at_once
+from plait.broker.sim.world import World
+from plait.routing.conflicts import DETECTIONS
+from plait.scripts.forecast import Forecast, announcements_of, wishes_of
+from plait.scripts.main import cli
+from plait.scripts.puppet_master import PuppetMaster
+from plait.scripts.scenario import load_scenario
+from plait.scripts.simulated_stage import SimulatedStage, perform_at_once
 
 CONFIGURATION = """\
 Ordering PAIRWISE

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.contents import body_of, content_of_attributes, content_of_json
-from scripts.errors import BadInputError
+from plait.scripts.contents import body_of, content_of_attributes, content_of_json
+from plait.scripts.errors import BadInputError
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import signal
 import pytest
 import trio
 
-from scripts.console import CTRL_C, Console
-from scripts.conversation import _read_line, completions
-from topologies.overlay import Overlay, Site
+from plait.scripts.console import CTRL_C, Console
+from plait.scripts.conversation import _read_line, completions
+from plait.topologies.overlay import Overlay, Site
 
 OVERLAY = Overlay(
     (Site("here", None, ("b1", "b2"), publishers=("nyse", "lse"), subscribers=("alice", "Ann")),)

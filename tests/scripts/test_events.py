@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.event_log import EventLog
-from scripts.main import cli
+from plait.scripts.event_log import EventLog
+from plait.scripts.main import cli
 from tests.patience import PATIENCE_S
 from tests.processes import PLAIT, started
 

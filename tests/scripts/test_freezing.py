@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from faulttol.history import read_run
-from scripts.main import cli
+from plait.faulttol.history import read_run
+from plait.scripts.main import cli
 
 pytestmark = pytest.mark.processes
 

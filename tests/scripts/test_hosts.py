@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from faulttol.history import read_run
-from scripts.errors import EnvironmentFailedError, ProblemsFoundError
-from scripts.hosts import SshHost, read_hosts
+from plait.faulttol.history import read_run
+from plait.scripts.errors import EnvironmentFailedError, ProblemsFoundError
+from plait.scripts.hosts import SshHost, read_hosts
+from plait.topologies.overlay import Overlay, Site
 from tests.patience import wait_until
 from tests.processes import PLAIT, finished, started
-from topologies.overlay import Overlay, Site
 
 SCENARIO = """\
 LoggingLevel full

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from scripts.main import cli
+from plait.scripts.main import cli
 from tests.patience import attempts
 from tests.processes import finished
 from tests.terminal import CTRL_C, ROOT, Open, Terminal, terminals
@@ -163,14 +163,14 @@ class Interrupting(importlib.abc.MetaPathFinder):
         if name == os.environ["INTERRUPTED"]:
             signal.raise_signal(signal.SIGINT)
 
-from scripts.__main__ import main
+from plait.scripts.__main__ import main
 sys.meta_path.insert(0, Interrupting())
 sys.argv[:] = ["plait", "check", "no-such-file"]
 main()
 """
 
 
-@pytest.mark.parametrize("module", ["scripts.main", "click", "scripts.commands.check"])
+@pytest.mark.parametrize("module", ["plait.scripts.main", "click", "plait.scripts.commands.check"])
 def test_while_something_is_imported(module: str) -> None:
     result = finished(
         [sys.executable, "-c", INTERRUPTED_IMPORT],
@@ -183,7 +183,7 @@ def test_while_something_is_imported(module: str) -> None:
 def test_in_a_finalizer_it_is_not_lost() -> None:
     program = """\
 import signal
-from scripts.interrupts import end_at_once_when_interrupted, interrupts_raised
+from plait.scripts.interrupts import end_at_once_when_interrupted, interrupts_raised
 
 class Finalized:
     def __del__(self):

@@ -11,13 +11,13 @@ import attrs
 import pytest
 import trio
 
-from scripts.async_entry import leaves
-from scripts.errors import EnvironmentFailedError
-from scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happening
-from scripts.launcher import BrokerPlan, launch
-from scripts.monitor import ask, split
-from scripts.run_directory import state_file
-from scripts.status_reports import players
+from plait.scripts.async_entry import leaves
+from plait.scripts.errors import EnvironmentFailedError
+from plait.scripts.happenings import BrokerLost, BrokerReady, BrokersStopped, Happening
+from plait.scripts.launcher import BrokerPlan, launch
+from plait.scripts.monitor import ask, split
+from plait.scripts.run_directory import state_file
+from plait.scripts.status_reports import players
 from tests.patience import wait_until
 from tests.processes import started
 
@@ -198,9 +198,9 @@ async def test_a_broker_that_cannot_start_is_reported_with_the_end_of_its_log(
 async def test_a_broker_that_does_not_stop_is_reported_and_killed(
     tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scripts.launcher.STOP_TIMEOUT_S", 0.2)
-    monkeypatch.setattr("scripts.launcher.STOP_TIMEOUT_PER_BROKER_S", 0.1)
-    monkeypatch.setattr("scripts.launcher.ABORT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("plait.scripts.launcher.STOP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("plait.scripts.launcher.STOP_TIMEOUT_PER_BROKER_S", 0.1)
+    monkeypatch.setattr("plait.scripts.launcher.ABORT_TIMEOUT_S", 0.1)
     with pytest.RaisesGroup(
         pytest.RaisesExc(EnvironmentFailedError, match="not stopped after 0.5 s: b1, b2"),
         flatten_subgroups=True,
@@ -211,7 +211,7 @@ async def test_a_broker_that_does_not_stop_is_reported_and_killed(
 
 LAUNCHER_PROGRAM = """
 import pathlib, sys, trio
-from scripts.launcher import BrokerPlan, launch
+from plait.scripts.launcher import BrokerPlan, launch
 
 async def main():
     plans = [BrokerPlan(name="b1", parent=None), BrokerPlan(name="b2", parent="b1")]
@@ -246,8 +246,8 @@ def test_who_is_not_ready_in_time_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the time for each broker counts most."""
-    monkeypatch.setattr("scripts.launcher.READY_TIMEOUT_S", 0.0)
-    monkeypatch.setattr("scripts.launcher.READY_TIMEOUT_PER_BROKER_S", 0.001)
+    monkeypatch.setattr("plait.scripts.launcher.READY_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("plait.scripts.launcher.READY_TIMEOUT_PER_BROKER_S", 0.001)
     plans = [BrokerPlan(name="b0", parent=None)]
     plans += [BrokerPlan(name=f"b{n}", parent="b0") for n in range(1, 10)]
 

@@ -9,9 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
-from scripts.interrupts import INTERRUPTED
-from scripts.main import COMMANDS, OUR_BUG, cli
+from plait.scripts.errors import BadInputError, EnvironmentFailedError, GuaranteeViolatedError
+from plait.scripts.interrupts import INTERRUPTED
+from plait.scripts.main import COMMANDS, OUR_BUG, cli
 from tests.processes import finished
 
 
@@ -26,7 +26,7 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def command() -> None:
         raise error
 
-    monkeypatch.setattr("scripts.commands.check.command", command)
+    monkeypatch.setattr("plait.scripts.commands.check.command", command)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -47,10 +47,11 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 
 
 def test_help_imports_no_command() -> None:
-    program = "import sys, scripts.main as m\ntry: m.cli(['--help'])\nexcept SystemExit: pass\n"
-    program += (
-        "print([name for name in sys.modules if name.startswith(('scripts.commands', 'trio'))])"
+    program = (
+        "import sys, plait.scripts.main as m\ntry: m.cli(['--help'])\nexcept SystemExit: pass\n"
     )
+    program += "late = ('plait.scripts.commands', 'trio')\n"
+    program += "print([name for name in sys.modules if name.startswith(late)])"
     result = finished([sys.executable, "-c", program])
 
     assert result.stdout.splitlines()[-1] == "[]"
@@ -69,8 +70,10 @@ def test_what_only_an_extra_brings_is_asked_for_in_one_sentence(
 ) -> None:
     (tmp_path / "manifest.json").touch()
     (tmp_path / "history").mkdir()
-    program = f"import sys; sys.modules[{missing!r}] = None; import scripts.main as m; m.main()"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; import plait.scripts.main as m; m.main()"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     result = finished(
         [sys.executable, "-c", program, *arguments],
         cwd=tmp_path,
@@ -131,10 +134,10 @@ def test_an_error_becomes_a_sentence_and_an_exit_code(
 
 def test_a_bug_of_ours_shows_its_traceback_and_has_an_exit_code_of_its_own() -> None:
     program = (
-        "import sys, click, scripts.main, scripts.commands.check as check\n"
+        "import sys, click, plait.scripts.main, plait.scripts.commands.check as check\n"
         "check.command = click.Command('check', callback=lambda: 1 / 0)\n"
         "sys.argv = ['plait', 'check']\n"
-        "scripts.main.main()"
+        "plait.scripts.main.main()"
     )
     result = finished([sys.executable, "-c", program])
 

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from scripts.options import AddressType, SeedRangeType
+from plait.scripts.options import AddressType, SeedRangeType
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import attrs
 import click
 import pytest
 
-from faulttol.guarantees import Excuse, Report, Violation
-from scripts.errors import GuaranteeViolatedError
-from scripts.happenings import (
+from plait.faulttol.guarantees import Excuse, Report, Violation
+from plait.scripts.errors import GuaranteeViolatedError
+from plait.scripts.happenings import (
     BrokerReady,
     PassedOver,
     Published,
@@ -14,11 +14,11 @@ from scripts.happenings import (
     StatusTaken,
     Subscribed,
 )
-from scripts.narration import LINES_PER_SECOND, Narrator, Progress
-from scripts.status_reports import ClientReport, Unreachable
-from scripts.tables import natural, print_table
-from scripts.verdict import VIOLATIONS_SHOWN, print_verdict, raise_if_violated
-from topologies.script import Recover
+from plait.scripts.narration import LINES_PER_SECOND, Narrator, Progress
+from plait.scripts.status_reports import ClientReport, Unreachable
+from plait.scripts.tables import natural, print_table
+from plait.scripts.verdict import VIOLATIONS_SHOWN, print_verdict, raise_if_violated
+from plait.topologies.script import Recover
 
 
 def test_a_table_in_a_pipe_is_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +38,7 @@ def test_a_table_may_be_empty(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def on_a_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.tables.is_terminal", lambda _: True)
+    monkeypatch.setattr("plait.scripts.tables.is_terminal", lambda _: True)
     monkeypatch.setenv("COLUMNS", str(columns))
 
 

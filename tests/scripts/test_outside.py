@@ -15,9 +15,9 @@ import attrs
 import pytest
 import trio
 
-from broker.net import connect
-from faulttol.guarantees import check_run
-from faulttol.history import Manifest, read_run, write_manifest
+from plait.broker.net import connect
+from plait.faulttol.guarantees import check_run
+from plait.faulttol.history import Manifest, read_run, write_manifest
 from tests.net.overlay import exchange
 from tests.patience import PATIENCE_S, attempts
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.processes
 MANIFEST = Manifest(
     run="r", topology=None, ordering="fifo", delta=1, seed=None, started=0.0, simulated=False
 )
-PLAIT = [sys.executable, "-P", "-m", "scripts.main"]
+PLAIT = [sys.executable, "-P", "-m", "plait"]
 
 
 def plait(

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from faulttol.guarantees import Report
-from faulttol.history import Record, read_run
-from scripts.errors import ProblemsFoundError
-from scripts.happenings import (
+from plait.faulttol.guarantees import Report
+from plait.faulttol.history import Record, read_run
+from plait.scripts.errors import ProblemsFoundError
+from plait.scripts.happenings import (
     Advertised,
     ClientLost,
     CommandBegun,
@@ -23,10 +23,10 @@ from scripts.happenings import (
     Unfrozen,
     Unsubscribed,
 )
-from scripts.narration import Clock
-from scripts.runs import RunPlan, run_simulated
-from scripts.scenario import load_scenario
-from scripts.status_reports import ClientReport, Unreachable
+from plait.scripts.narration import Clock
+from plait.scripts.runs import RunPlan, run_simulated
+from plait.scripts.scenario import load_scenario
+from plait.scripts.status_reports import ClientReport, Unreachable
 
 CONFIGURATION = """\
 RoutingPolicy filter

@@ -6,9 +6,9 @@ import attrs
 import pytest
 from click.testing import CliRunner, Result
 
-from faulttol.guarantees import Report, Violation
-from scripts.main import cli
-from scripts.runs import RunPlan, run_simulated
+from plait.faulttol.guarantees import Report, Violation
+from plait.scripts.main import cli
+from plait.scripts.runs import RunPlan, run_simulated
 
 
 def test_a_violation_is_printed_and_ends_with_1(
@@ -19,7 +19,7 @@ def test_a_violation_is_printed_and_ends_with_1(
     def run_badly(plan: RunPlan) -> Report:
         return attrs.evolve(run_simulated(plan), violations=(violation,))
 
-    monkeypatch.setattr("scripts.runs.run_simulated", run_badly)
+    monkeypatch.setattr("plait.scripts.runs.run_simulated", run_badly)
     arguments = ["run", "demo.conf", "demo.script", "--simulate", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(cli, arguments)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from scripts.errors import BadInputError
-from scripts.main import cli
-from scripts.run_directory import new_run_directory
+from plait.scripts.errors import BadInputError
+from plait.scripts.main import cli
+from plait.scripts.run_directory import new_run_directory
 
 
 @pytest.fixture(autouse=True)

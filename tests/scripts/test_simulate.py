@@ -11,14 +11,14 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-import scripts.sweep
-from broker.sim.crowds import Crowd
-from broker.sim.faults import Troubles
-from broker.sim.runs import SimulatedRun, simulate
-from broker.sim.workloads import Workload
-from faulttol.guarantees import Violation
-from scripts.main import cli
-from scripts.workload_options import TROUBLE_OPTIONS, WORKLOAD_OPTIONS
+import plait.scripts.sweep
+from plait.broker.sim.crowds import Crowd
+from plait.broker.sim.faults import Troubles
+from plait.broker.sim.runs import SimulatedRun, simulate
+from plait.broker.sim.workloads import Workload
+from plait.faulttol.guarantees import Violation
+from plait.scripts.main import cli
+from plait.scripts.workload_options import TROUBLE_OPTIONS, WORKLOAD_OPTIONS
 from tests.patience import PATIENCE_S, attempts
 from tests.processes import started
 
@@ -40,7 +40,7 @@ def _seed_2_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError("b3 settled twice")
         return found
 
-    monkeypatch.setattr(scripts.sweep, "simulate", simulate_badly)
+    monkeypatch.setattr(plait.scripts.sweep, "simulate", simulate_badly)
 
 
 def test_clean_runs_are_a_summary_and_nothing_else() -> None:
@@ -100,7 +100,7 @@ def test_crashes_are_survived_under_every_ordering(ordering: str) -> None:
 
 def test_crowds_are_drawn_and_repeated_as_such() -> None:
     result = run("--seeds", "0:2", "--crowd", "--moves", "3", "--mixed", "--pauses", "1")
-    plan = scripts.sweep.SweepPlan(
+    plan = plait.scripts.sweep.SweepPlan(
         ordering="pairwise",
         delta=None,
         detection="fast",
@@ -163,7 +163,7 @@ def test_bad_usage(arguments: list[str], words: str) -> None:
 
 @pytest.mark.processes
 def test_who_is_killed_leaves_no_workers_behind() -> None:
-    command = [sys.executable, "-m", "scripts.main", "simulate", "--seeds", "0:1000000"]
+    command = [sys.executable, "-m", "plait", "simulate", "--seeds", "0:1000000"]
     with started([*command, "--jobs", 2], stdout=subprocess.DEVNULL) as sweep:
         workers: list[psutil.Process] = []
         for _ in attempts("two workers"):
@@ -191,11 +191,11 @@ def test_the_folder_of_its_runs_is_made_but_none_on_the_way(
 
 
 def test_several_processes_find_what_one_finds() -> None:
-    plan = scripts.sweep.SweepPlan(
+    plan = plait.scripts.sweep.SweepPlan(
         ordering="fifo", delta=1, detection="fast", workload=Workload(), out=None
     )
-    seeds = range(2 * scripts.sweep.CHUNK_SEEDS)
+    seeds = range(2 * plait.scripts.sweep.CHUNK_SEEDS)
 
-    one, two = ([*scripts.sweep.sweep(seeds, plan, jobs=jobs)] for jobs in (1, 2))
+    one, two = ([*plait.scripts.sweep.sweep(seeds, plan, jobs=jobs)] for jobs in (1, 2))
 
     assert one == two

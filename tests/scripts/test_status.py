@@ -8,13 +8,13 @@ import attrs
 import pytest
 from click.testing import CliRunner
 
-import scripts.commands.status
-from broker.sim.hosts import StepCores
-from broker.sim.world import LIVELY_LIMITS, World
-from routing.ids import NodeId
-from scripts.main import cli
-from scripts.run_directory import write_processes
-from scripts.status_reports import NOBODY_LISTENS, Unreachable
+import plait.scripts.commands.status
+from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.world import LIVELY_LIMITS, World
+from plait.routing.ids import NodeId
+from plait.scripts.main import cli
+from plait.scripts.run_directory import write_processes
+from plait.scripts.status_reports import NOBODY_LISTENS, Unreachable
 from tests.host.worlds import LINK_DELAY_S, TIMEOUT_S, Lively
 
 Reports = list[Any]
@@ -39,7 +39,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What `plait status` prints of these reports, line by line."""
 
     def show(reports: Reports, *arguments: str) -> list[str]:
-        monkeypatch.setattr(scripts.commands.status, "run_async", lambda *_: reports)
+        monkeypatch.setattr(plait.scripts.commands.status, "run_async", lambda *_: reports)
         arguments = arguments or ("--broker", ":4000")
         return CliRunner().invoke(cli, ["status", *arguments]).output.splitlines()
 
@@ -100,7 +100,7 @@ def test_it_fits_a_terminal_of_80_columns(
         report["brokers"][0]["unstable"] = 1_000_000
     b10["state"] = "recovering"
     silent = Unreachable("b3", "192.168.100.201:54321", NOBODY_LISTENS)
-    monkeypatch.setattr("scripts.tables.is_terminal", lambda _: True)
+    monkeypatch.setattr("plait.scripts.tables.is_terminal", lambda _: True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", term)
 

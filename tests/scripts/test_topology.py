@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from scripts.main import cli
-from topologies.reading import parse_configuration
+from plait.scripts.main import cli
+from plait.topologies.reading import parse_configuration
 
 SCENARIO = """\
 // Comments go; what is said stays.

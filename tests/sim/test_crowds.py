@@ -2,8 +2,8 @@
 
 import pytest
 
-from broker.sim.crowds import Crowd
-from broker.sim.runs import simulate_crowd
+from plait.broker.sim.crowds import Crowd
+from plait.broker.sim.runs import simulate_crowd
 from tests.sweeps import Seeds
 
 

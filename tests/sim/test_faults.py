@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.sim.faults import NO_TROUBLES, Troubles
-from broker.sim.runs import simulate
-from broker.sim.workloads import RandomRun, Workload
-from broker.sim.world import LIVELY_LIMITS, World
-from routing.ids import NodeId
+from plait.broker.sim.faults import NO_TROUBLES, Troubles
+from plait.broker.sim.runs import simulate
+from plait.broker.sim.workloads import RandomRun, Workload
+from plait.broker.sim.world import LIVELY_LIMITS, World
+from plait.routing.ids import NodeId
 
 EVERYTHING = Workload(
     crashes=2,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from faulttol.guarantees import Report, check
-from faulttol.history import Record, publication_of
+from plait.faulttol.guarantees import Report, check
+from plait.faulttol.history import Record, publication_of
 from tests.host.worlds import Lively
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.client.core import ClientCore
-from broker.client.interests import Interests
-from broker.client.stream import Stream
-from broker.effects import Deliver
-from broker.machine.attachments import Attachment, attach
-from broker.machine.joining import NOWHERE
-from broker.machine.machine import Machine
-from broker.machine.publications import Publications
-from broker.messages import Message, Publish
-from broker.sim.runs import SimulatedRun, simulate
-from broker.sim.workloads import Workload
-from faulttol.guarantees import Excuse
-from faulttol.history import read_run
+from plait.broker.client.core import ClientCore
+from plait.broker.client.interests import Interests
+from plait.broker.client.stream import Stream
+from plait.broker.effects import Deliver
+from plait.broker.machine.attachments import Attachment, attach
+from plait.broker.machine.joining import NOWHERE
+from plait.broker.machine.machine import Machine
+from plait.broker.machine.publications import Publications
+from plait.broker.messages import Message, Publish
+from plait.broker.sim.runs import SimulatedRun, simulate
+from plait.broker.sim.workloads import Workload
+from plait.faulttol.guarantees import Excuse
+from plait.faulttol.history import read_run
 from tests.processes import finished
 from tests.sweeps import Seeds
 
@@ -206,7 +206,7 @@ def test_a_broker_that_is_not_taken_up_as_it_was_is_found_out(
     def silent(*given: Any) -> Attachment:
         return attrs.evolve(attach(*given), advertisements=())
 
-    monkeypatch.setattr("broker.host.failover.attach", silent)
+    monkeypatch.setattr("plait.broker.host.failover.attach", silent)
     runs = [simulate(seed, workload=Workload(crashes=1)) for seed in range(10)]
     differences = [text for run in runs for text in run.differences]
 

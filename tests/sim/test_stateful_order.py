@@ -21,16 +21,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from broker.effects import Delivery
-from broker.errors import NotAdvertisedError
-from broker.inputs import LinkId
-from broker.messages import Message
-from broker.sim.nodes import End
-from broker.sim.trace_text import describe_message
-from broker.sim.world import World
-from faulttol.guarantees import check
-from routing.conflicts import DETECTIONS
-from routing.ids import NodeId, SubscriptionId
+from plait.broker.effects import Delivery
+from plait.broker.errors import NotAdvertisedError
+from plait.broker.inputs import LinkId
+from plait.broker.messages import Message
+from plait.broker.sim.nodes import End
+from plait.broker.sim.trace_text import describe_message
+from plait.broker.sim.world import World
+from plait.faulttol.guarantees import check
+from plait.routing.conflicts import DETECTIONS
+from plait.routing.ids import NodeId, SubscriptionId
 from tests.host.worlds import Client
 
 CLIENTS_MAX = 4

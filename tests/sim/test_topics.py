@@ -2,11 +2,11 @@
 
 import pytest
 
-from broker.sim.crowds import Crowd
-from broker.sim.faults import Troubles
-from broker.sim.runs import SimulatedRun, simulate, simulate_crowd
-from broker.sim.workloads import Workload
-from faulttol.stamps import verify_order
+from plait.broker.sim.crowds import Crowd
+from plait.broker.sim.faults import Troubles
+from plait.broker.sim.runs import SimulatedRun, simulate, simulate_crowd
+from plait.broker.sim.workloads import Workload
+from plait.faulttol.stamps import verify_order
 from tests.sweeps import Seeds
 
 EACH = pytest.mark.parametrize("ordering", ["tno", "tno-root", "tno-tagged"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from broker.effects import (
+from plait.broker.effects import (
     CloseLink,
     Effect,
     OpenLink,
@@ -14,7 +14,7 @@ from broker.effects import (
     SendMessage,
     SetTimer,
 )
-from broker.inputs import (
+from plait.broker.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
@@ -23,13 +23,13 @@ from broker.inputs import (
     MessagesReceived,
     TimerFired,
 )
-from broker.limits import Limits
-from broker.messages import GoodbyeCode, HostPlace, Message, Progress, Seating
-from broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
-from broker.sim.cuts import Cut
-from broker.sim.nodes import DiskState, Node
-from broker.sim.world import World
-from routing.ids import NodeId
+from plait.broker.limits import Limits
+from plait.broker.messages import GoodbyeCode, HostPlace, Message, Progress, Seating
+from plait.broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
+from plait.broker.sim.cuts import Cut
+from plait.broker.sim.nodes import DiskState, Node
+from plait.broker.sim.world import World
+from plait.routing.ids import NodeId
 
 A, B, C = (NodeId(name) for name in "abc")
 DELAY_S = 0.01

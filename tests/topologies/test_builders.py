@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.builders import (
+from plait.topologies.builders import (
     balanced_tree,
     chain_of_cores,
     line,
@@ -17,9 +17,9 @@ from topologies.builders import (
     star,
     with_clients,
 )
-from topologies.errors import OverlayError
-from topologies.graphs import to_networkx
-from topologies.overlay import Overlay
+from plait.topologies.errors import OverlayError
+from plait.topologies.graphs import to_networkx
+from plait.topologies.overlay import Overlay
 
 
 def parents(overlay: Overlay) -> str:

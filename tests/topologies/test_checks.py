@@ -2,7 +2,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.checks import repeated_names, tree_flaws
+from plait.topologies.checks import repeated_names, tree_flaws
 
 NODES = "abcdefg"
 

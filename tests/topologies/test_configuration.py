@@ -1,6 +1,6 @@
 import pytest
 
-from topologies.configuration import (
+from plait.topologies.configuration import (
     Configuration,
     Heartbeat,
     LoggingLevel,
@@ -8,9 +8,9 @@ from topologies.configuration import (
     RoutingPolicy,
     format_configuration,
 )
-from topologies.errors import ScriptError
-from topologies.overlay import Overlay, Site
-from topologies.reading import parse_configuration
+from plait.topologies.errors import ScriptError
+from plait.topologies.overlay import Overlay, Site
+from plait.topologies.reading import parse_configuration
 
 SMALL = """\
 Site site0 Parent none

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.content import (
+from plait.topologies.content import (
     ContentTemplate,
     EventNumber,
     RandomNumber,
@@ -14,8 +14,8 @@ from topologies.content import (
     read_content,
     render,
 )
-from topologies.errors import ScriptError
-from topologies.language import Line
+from plait.topologies.errors import ScriptError
+from plait.topologies.language import Line
 
 
 def read(text: str) -> ContentTemplate:

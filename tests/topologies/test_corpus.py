@@ -4,6 +4,10 @@ from typing import Final
 
 import pytest
 
+from plait.topologies.configuration import Configuration, format_configuration
+from plait.topologies.files import load
+from plait.topologies.reading import parse_configuration, parse_script, read_run
+from plait.topologies.script import format_script
 from tests.corpus import (
     ANDRE,
     ANYA,
@@ -17,10 +21,6 @@ from tests.corpus import (
     TEACHER,
     needs_corpus,
 )
-from topologies.configuration import Configuration, format_configuration
-from topologies.files import load
-from topologies.reading import parse_configuration, parse_script, read_run
-from topologies.script import format_script
 
 pytestmark = needs_corpus
 

@@ -1,8 +1,8 @@
 from xml.etree import ElementTree
 
-from topologies.builders import line
-from topologies.drawing import draw_svg, draw_text
-from topologies.overlay import Overlay, Site
+from plait.topologies.builders import line
+from plait.topologies.drawing import draw_svg, draw_text
+from plait.topologies.overlay import Overlay, Site
 
 OVERLAY = Overlay(
     (

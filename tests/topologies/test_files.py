@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from topologies import files
-from topologies.content import ContentTemplate, render
-from topologies.errors import ScriptError
-from topologies.files import load, samples
-from topologies.reading import read_run
-from topologies.script import PublishStream, Wait
+from plait.topologies import files
+from plait.topologies.content import ContentTemplate, render
+from plait.topologies.errors import ScriptError
+from plait.topologies.files import load, samples
+from plait.topologies.reading import read_run
+from plait.topologies.script import PublishStream, Wait
 
 
 def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:

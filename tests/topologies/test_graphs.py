@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.builders import random_tree
-from topologies.errors import OverlayError
-from topologies.graphs import from_networkx, minimum_spanning_overlay, to_networkx
-from topologies.overlay import Overlay, Site
+from plait.topologies.builders import random_tree
+from plait.topologies.errors import OverlayError
+from plait.topologies.graphs import from_networkx, minimum_spanning_overlay, to_networkx
+from plait.topologies.overlay import Overlay, Site
 
 
 def network(*links: tuple[str, str, float]) -> "nx.Graph[str]":

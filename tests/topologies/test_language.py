@@ -1,7 +1,7 @@
 import pytest
 
-from topologies.errors import Position, ScriptError
-from topologies.language import Line, lines, one_of, quoted
+from plait.topologies.errors import Position, ScriptError
+from plait.topologies.language import Line, lines, one_of, quoted
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r\r\n", "\r"], ids=["LF", "CRLF", "CRCRLF", "CR"])

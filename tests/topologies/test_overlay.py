@@ -1,9 +1,9 @@
 import attrs
 import pytest
 
-from topologies.builders import random_tree
-from topologies.errors import OverlayError
-from topologies.overlay import Overlay, Site, parents_first
+from plait.topologies.builders import random_tree
+from plait.topologies.errors import OverlayError
+from plait.topologies.overlay import Overlay, Site, parents_first
 
 # New York is the root, with a standby; London and Tokyo below it, and Zurich below London.
 NEWYORK = Site("newyork", None, ("ny1", "ny2"), ("nyse",), ("dave",))

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.corpus import CORPUS
-from topologies.configuration import (
+from plait.topologies.configuration import (
     Configuration,
     Detection,
     Heartbeat,
@@ -18,13 +17,13 @@ from topologies.configuration import (
     RoutingPolicy,
     format_configuration,
 )
-from topologies.content import ContentTemplate, EventNumber, RandomNumber, Text
-from topologies.errors import Problem, ScriptError
-from topologies.files import load, samples
-from topologies.language import LINE_END
-from topologies.overlay import Overlay, Site
-from topologies.reading import KEYWORDS, parse, parse_configuration, parse_script
-from topologies.script import (
+from plait.topologies.content import ContentTemplate, EventNumber, RandomNumber, Text
+from plait.topologies.errors import Problem, ScriptError
+from plait.topologies.files import load, samples
+from plait.topologies.language import LINE_END
+from plait.topologies.overlay import Overlay, Site
+from plait.topologies.reading import KEYWORDS, parse, parse_configuration, parse_script
+from plait.topologies.script import (
     Advertise,
     AwaitStable,
     Crash,
@@ -41,6 +40,7 @@ from topologies.script import (
     Where,
     format_script,
 )
+from tests.corpus import CORPUS
 
 NAMES: Final = st.from_regex(r"[a-zß0-9_][a-z.-]{0,4}", fullmatch=True).filter(
     lambda name: name != "none"

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from topologies.errors import Problem, ScriptError
-from topologies.overlay import Overlay, Site
-from topologies.reading import FILES_MAX, parse, parse_configuration, parse_script, read_run
-from topologies.script import Command, Crash, Status, Wait
+from plait.topologies.errors import Problem, ScriptError
+from plait.topologies.overlay import Overlay, Site
+from plait.topologies.reading import FILES_MAX, parse, parse_configuration, parse_script, read_run
+from plait.topologies.script import Command, Crash, Status, Wait
 
 CONF = "Site s Parent none\nProcess b Is broker On s\n"
 SCRIPT = "Status\nCrash b\n"

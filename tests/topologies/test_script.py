@@ -2,11 +2,11 @@ import re
 
 import pytest
 
-from topologies.configuration import Configuration
-from topologies.content import ContentTemplate, EventNumber
-from topologies.errors import Position, ScriptError
-from topologies.reading import parse_configuration, parse_script
-from topologies.script import (
+from plait.topologies.configuration import Configuration
+from plait.topologies.content import ContentTemplate, EventNumber
+from plait.topologies.errors import Position, ScriptError
+from plait.topologies.reading import parse_configuration, parse_script
+from plait.topologies.script import (
     Advertise,
     AwaitStable,
     Crash,

@@ -8,8 +8,8 @@ from typing import Final
 
 import attrs
 
-from routing.topics.protocol import Address, Label, ManagerOf
-from routing.topics.tagging import CORRECTED, Correction
+from plait.routing.topics.protocol import Address, Label, ManagerOf
+from plait.routing.topics.tagging import CORRECTED, Correction
 from tests.routing.topics.world import World
 
 

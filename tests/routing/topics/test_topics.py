@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 import pytest
 
-from routing.ids import NodeId
-from routing.topics.protocol import Effect, Topic
-from routing.topics.structure import Structure, shared_pairs
-from routing.topics.tagging import AS_PUBLISHED, CORRECTED, Correction
-from routing.topics.total import Base, Manager, Subscriber, TotalCoordinator
+from plait.routing.ids import NodeId
+from plait.routing.topics.protocol import Effect, Topic
+from plait.routing.topics.structure import Structure, shared_pairs
+from plait.routing.topics.tagging import AS_PUBLISHED, CORRECTED, Correction
+from plait.routing.topics.total import Base, Manager, Subscriber, TotalCoordinator
 from tests.routing.topics.schedules import SCHEDULES
 from tests.routing.topics.world import CROWDS, World, random_run
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import attrs
 
-from routing.ids import NodeId
-from routing.topics.buffering import BufferingManager, BufferingSubscriber
-from routing.topics.protocol import (
+from plait.routing.ids import NodeId
+from plait.routing.topics.buffering import BufferingManager, BufferingSubscriber
+from plait.routing.topics.protocol import (
     COORDINATOR,
     Address,
     Announce,
@@ -32,15 +32,15 @@ from routing.topics.protocol import (
     Topic,
     Unfollow,
 )
-from routing.topics.structure import Structure, shared_pairs
-from routing.topics.tagging import (
+from plait.routing.topics.structure import Structure, shared_pairs
+from plait.routing.topics.tagging import (
     CORRECTED,
     Correction,
     TaggingCoordinator,
     TaggingManager,
     TaggingSubscriber,
 )
-from routing.topics.total import Manager, Subscriber, TotalCoordinator
+from plait.routing.topics.total import Manager, Subscriber, TotalCoordinator
 
 Subscribing = TaggingSubscriber | BufferingSubscriber | Subscriber
 Delay = Callable[[str, Address, Address, Label | None], float]
