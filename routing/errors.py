@@ -17,8 +17,8 @@ class ContentError(RoutingError, ValueError):
     """A publication's content holds something that no filter could be asked about."""
 
 
-class FilterSyntaxError(RoutingError, ValueError):
-    """A filter text cannot be read; says where, what was found, and what was expected.
+class TextSyntaxError(RoutingError, ValueError):
+    """A text cannot be read; says where, what was found, and what was expected.
 
     `position` counts characters from 0 and is at most the length of the text.
     """
@@ -41,6 +41,18 @@ class FilterSyntaxError(RoutingError, ValueError):
             f"  {before}{after}{ellipsis}\n"
             f"  {' ' * len(before)}^"
         )
+
+
+class FilterSyntaxError(TextSyntaxError):
+    """A filter cannot be read."""
+
+
+class PatternError(RoutingError, ValueError):
+    """What is looked for makes no sense; says what of it, and why."""
+
+
+class PatternSyntaxError(TextSyntaxError, PatternError):
+    """A pattern cannot be read."""
 
 
 class TrapWarning(UserWarning):

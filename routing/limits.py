@@ -41,3 +41,28 @@ CACHED_SETS_MAX: Final = 1_024
 
 CACHED_SHAPES_MAX: Final = 64
 """Combinations of attributes for which an index remembers whom the missing ones rule out."""
+
+PATTERN_TEXT_CHARACTERS_MAX: Final = 4_096
+"""Of a pattern of publications, as written."""
+
+PATTERN_STEPS_MAX: Final = 64
+"""Places of a pattern, repetitions counted as often as they are repeated."""
+
+PATTERN_LETTERS_MAX: Final = 64
+"""Different letters of a pattern. Each is a filter that is asked about every publication."""
+
+PATTERN_DEPTH_MAX: Final = 32
+"""Nested parentheses of a pattern."""
+
+CACHED_PATTERNS_MAX: Final = 256
+"""Texts whose pattern is remembered."""
+
+DETECTION_WITHIN_MAX: Final = 10_000
+"""Publications that a match may span: so many a detector keeps, with their bodies."""
+
+DETECTION_ANY_WITHIN_MAX: Final = 1_000
+"""The same where every way of filling the places counts: it looks back over all of them."""
+
+MATCHES_AT_ONCE_MAX: Final = 1_000
+"""Reported of those that end with one publication. There may be as many as there are ways to
+choose three of a thousand."""
