@@ -7,7 +7,7 @@ there; `AttachRequest`, if it is being taken up; or where to look instead.
 
 import attrs
 
-from plait.broker.host.clients import digest_of
+from plait.broker.host.clients import Clients, digest_of
 from plait.broker.host.connections import Connection
 from plait.broker.host.dialling import ToBroker, ToVisit
 from plait.broker.host.doubts import Sign
@@ -205,13 +205,18 @@ class Greetings:
 
     @staticmethod
     def _is_session(known: Neighbour, hello: Hello) -> bool:
-        """Whether a neighbour means the past that it has here."""
+        """Whether a neighbour means the past that it has here.
+
+        A client that was taken in may have been cut off before it heard so: then it does not know
+        of that, nor its secret.
+        """
         if not isinstance(known, Below) or known.kind is not NodeKind.CLIENT:
             return hello.kind is NodeKind.BROKER and hello.known_term > 0
         return (
             hello.kind is NodeKind.CLIENT
             and known.incarnation == hello.incarnation
             and hello.known_term > 0
+            and (known.has_joined or Clients.knows_secret(hello, known.key))
         )
 
     def _go_on(

@@ -13,6 +13,7 @@ from plait.broker.sim.nodes import Node
 from plait.broker.sim.world import SIMULATED_LIMITS
 from plait.faulttol.guarantees import check
 from plait.routing.ids import NodeId
+from tests.host.peers import Alone
 from tests.host.worlds import LINK_DELAY_S, MS, Client, Conversation, Lively
 
 FEW_SECONDS = attrs.evolve(SIMULATED_LIMITS, heartbeat_interval_s=0.1, resume_timeout_s=0.5)
@@ -260,3 +261,19 @@ def test_nobody_waits_for_a_heartbeat_where_somebody_has_to_join_first() -> None
     overlay.settle(0.1)
 
     assert all(node.is_ready for node in nodes)
+
+
+def test_who_was_cut_off_before_it_heard_that_it_begins_anew_begins_anew_once_more() -> None:
+    """It asks for the session that it had before: of the new one it has no secret."""
+    alone = Alone()
+    for _ in range(3):
+        peer = alone.peer("c", to="b1", known_term=1, taken=7, secret="of the session before")
+        assert peer.welcome is not None
+        assert not peer.welcome.resumed
+        peer.hangs_up()
+    peer = alone.peer("c", to="b1", known_term=1, secret="of the session before").joins()
+
+    assert alone.has("c")
+    peer.hangs_up()
+    robber = alone.peer("c", to="b1", known_term=1, secret="of the session before")
+    assert robber.reason == "a session of c is not gone on with without its secret"
