@@ -109,8 +109,8 @@ class Faults:
         """Start a broker again that was killed, with what is on its disk."""
         disk = self.disk()
         somebody = [node.address for node in self._hosts() if node.address != address]
-        if disk is DiskState.LOST and somebody:
-            # Whoever starts it knows where the others are: it has nothing to go by.
+        if disk is not DiskState.KEPT and somebody:
+            # Whoever starts it knows where the others are: it may have nothing to go by.
             self._world.restart(address, disk, join=self._world.chance("disks").choice(somebody))
         else:
             self._world.restart(address, disk)

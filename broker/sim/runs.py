@@ -172,19 +172,20 @@ def leftovers(world: World, run: RandomRun) -> list[str]:
         if node.host is not None:
             known = [name for name in node.host.known_interests() if name not in claimed]
             found.extend(f"{node.name}: knows {name}, which nobody has" for name in known)
+    names = {node.name for node in living}
     for node in world.residents():
-        if node.stopped not in ("crashed", "left"):
+        # Of two processes of one name, one has to give way.
+        has_given_way = node.host is not None and not node.is_alive and node.name in names
+        if node.stopped not in ("crashed", "left") and not has_given_way:
             is_away = node.name in world.have_been_away or not run.workload.is_limited
             found.extend(_leftovers_of(node, may_lose_session=is_away))
     return found
 
 
 def _leftovers_of(node: Node, *, may_lose_session: bool) -> list[str]:
-    if node.client is None:
-        return [f"{node.name}: {text}" for text in node.door.unfinished()]
     if not node.is_alive:
         return [f"{node.name} stopped: {node.stopped}"]
     unfinished = [f"{node.name}: {text}" for text in node.door.unfinished()]
-    if node.client.has_lost_session and not may_lose_session:
+    if node.client is not None and node.client.has_lost_session and not may_lose_session:
         unfinished.append(f"{node.name} has lost its session")
     return unfinished

@@ -417,14 +417,19 @@ class World:
         if before.host is None:
             return before.start_again(incarnation=before.door.incarnation + 1)
         written = before.disk.versions
-        if disk is DiskState.LOST:
-            incarnation, remembered = 0, None
-        else:
+        remembered = None
+        if disk is not DiskState.LOST:
             old = disk is DiskState.OLD
-            incarnation, remembered = self.chance("disks").choice(written) if old else written[-1]
-        following = incarnation + 1
+            _, remembered = self.chance("disks").choice(written) if old else written[-1]
+        # It is taken from the clock on the wall, whatever the disk says.
+        lives = [
+            node.door.incarnation
+            for node in (*self.former, *self.residents())
+            if node.name == before.name
+        ]
+        following = 1 + max(lives)
         if isinstance(remembered, Seating):
-            following = next_incarnation(before.name, incarnation, remembered)
+            following = next_incarnation(before.name, max(lives), remembered)
         return before.start_again(
             incarnation=following, remembered=remembered, address=address, **changes
         )
