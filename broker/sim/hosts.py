@@ -29,7 +29,9 @@ class Comparison:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._states: dict[NodeId, dict[int, Snapshot]] = {}
+        self._states: dict[NodeId, dict[int, dict[int, Snapshot]]] = {}
+        """By broker, term and step: a host that does not know yet that others have gone on without
+        it makes steps of its own, which have the same numbers as theirs."""
         self.residents: Callable[[], Collection[Resident]] = list
         self.compared = 0
         self._broken: set[NodeId] = set()
@@ -43,16 +45,19 @@ class Comparison:
         if broken and machine.node not in self._broken:
             self._broken.add(machine.node)
             self.found.append(f"{machine.node} after step {machine.steps.number}: {broken[0]}")
-        states = self._states.setdefault(machine.node, {})
-        states[machine.steps.number] = snapshot(machine)
-        for step in [step for step in states if step < machine.steps.log.base]:
-            del states[step]
+        log = machine.steps.log
+        terms = self._states.setdefault(machine.node, {})
+        terms.setdefault(log.term, {})[machine.steps.number] = snapshot(machine)
+        for term, states in terms.items():
+            if term <= log.term:
+                for step in [step for step in states if step < log.base]:
+                    del states[step]
 
     def rebuilt(self, machine: Machine) -> None:
         """A broker was taken up in this state."""
         if any(entry.kind is Taken.ANEW for entry in machine.steps.log.entries):
             return  # what was given up is forgotten
-        lost = self._states.get(machine.node, {}).get(machine.steps.number)
+        lost = self._lost(machine)
         if lost is not None:
             self.compared += 1
             residents = self.residents()
@@ -60,6 +65,12 @@ class Comparison:
                 n.name for n in residents if n.client and not (n.is_alive and n.client.is_connected)
             }
             self.found += differences(lost, snapshot(machine), gone)
+
+    def _lost(self, machine: Machine) -> Snapshot | None:
+        """What a broker was, by the log with which it was rebuilt: later terms replace earlier."""
+        terms, step = self._states.get(machine.node, {}), machine.steps.number
+        known = [term for term in terms if term <= machine.steps.log.term and step in terms[term]]
+        return terms[max(known)][step] if known else None
 
 
 class _HostDoor(HostDoor):

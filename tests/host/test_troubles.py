@@ -196,6 +196,25 @@ def test_who_has_attached_where_nothing_came_of_it_has_the_broker_taken_up_all_t
     assert overlay.troubles() == []
 
 
+def test_a_rebuilt_broker_is_compared_with_what_it_was_in_the_term_that_it_replaces() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    reader, writer = overlay.client("reader", "b2"), overlay.client("writer", "b1")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.freezes("b1")
+    for number in range(8):
+        reader.subscribes(f"x = {number}")
+    overlay.passes(3 * TIMEOUT_S)
+    # Its steps of the first term have the numbers of others in the second.
+    overlay.goes_on("b1")
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.players("b1") == ["b1"]
+    assert overlay.cores.comparison.compared == 2
+    assert overlay.troubles() == []
+
+
 def test_a_broker_that_has_not_joined_is_not_handed_over() -> None:
     overlay = Lively()
     overlay.brokers("b0", b1="b0")
