@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from plait.broker.host.host import Host
 from plait.broker.host.seats import Seats
 from plait.broker.messages import Life, Seat
-from plait.broker.sim.cores import Resident
+from plait.broker.sim.nodes import Node
 from plait.routing.ids import NodeId
 
 
@@ -28,7 +28,7 @@ class Failures:
         """A host begins."""
         self._hosts.append(host)
 
-    def not_over(self, residents: Collection[Resident]) -> list[NodeId]:
+    def not_over(self, residents: Collection[Node]) -> list[NodeId]:
         """Who has failed, once for each failure; who is frozen; and who is about to get over it."""
         nodes = [node for node in residents if node.host is not None]
         alive = [node.core for node in nodes if node.is_alive and not node.core.has_stopped]

@@ -18,8 +18,9 @@ from plait.broker.limits import Limits
 from plait.broker.machine.invariants import broken_invariants
 from plait.broker.machine.machine import Machine
 from plait.broker.sim.comparison import Snapshot, differences, snapshot
-from plait.broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
+from plait.broker.sim.doors import ClientDoor, HostDoor
 from plait.broker.sim.failures import Failures
+from plait.broker.sim.nodes import Node
 from plait.faulttol.steplog import Taken
 from plait.routing.ids import NodeId
 
@@ -32,7 +33,7 @@ class Comparison:
         self._states: dict[NodeId, dict[int, dict[int, Snapshot]]] = {}
         """By broker, term and step: a host that does not know yet that others have gone on without
         it makes steps of its own, which have the same numbers as theirs."""
-        self.residents: Callable[[], Collection[Resident]] = list
+        self.residents: Callable[[], Collection[Node]] = list
         self.compared = 0
         self._broken: set[NodeId] = set()
         """Whose invariants did not hold: what comes after that says no more."""
@@ -100,8 +101,7 @@ class _HostDoor(HostDoor):
     def status(self) -> dict[str, Any]:
         return self._host.status()
 
-    def describe_held(self, now: float) -> list[dict[str, Any]]:
-        del now  # it has just been told
+    def describe_held(self) -> list[dict[str, Any]]:
         return self._host.describe_held()
 
     def known_interests(self) -> list[str]:
@@ -175,12 +175,15 @@ class _ClientDoor(ClientDoor):
         return [f"{core.kept} publications kept for ever"] if core.kept else []
 
 
-class HostCores(Cores):
-    """Hosts that take up what others have lost, and clients of theirs."""
+class HostCores:
+    """Makes what lives in a world: hosts that take up what others have lost, and clients."""
 
     def __init__(self) -> None:
         """Begin with nobody."""
         self._failures = Failures()
+
+    def attend(self, residents: Callable[[], Collection[Node]]) -> None:
+        """Be told how to ask for everybody who lives, or lived, in the world of these cores."""
 
     def host(
         self,
@@ -192,8 +195,8 @@ class HostCores(Cores):
         entropy: bytes,
         limits: Limits,
         settings: Mapping[str, Any],
-    ) -> tuple[Host, HostDoor]:
-        """Make a host."""
+    ) -> tuple[Any, HostDoor]:
+        """Make a host that knows what its disk has; returns it and its door."""
         host = Host(
             name,
             incarnation,
@@ -208,14 +211,18 @@ class HostCores(Cores):
 
     def client(
         self, name: NodeId, incarnation: int, *, brokers: Sequence[NodeId], limits: Limits
-    ) -> tuple[ClientCore, ClientDoor]:
-        """Make a client, which keeps a history."""
+    ) -> tuple[Any, ClientDoor]:
+        """Make a client, which keeps a history; returns it and its door."""
         core = ClientCore(name, incarnation, brokers=brokers, limits=limits, recording=True)
         return core, _ClientDoor(core)
 
-    def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
-        """Whose failures are not over: see `failures.py`."""
+    def unresolved(self, nodes: Collection[Node]) -> list[NodeId]:
+        """Who has failed, and is not got over: each counts as one of δ; see `failures.py`."""
         return self._failures.not_over(nodes)
+
+    def differences(self) -> list[str]:
+        """In what cores are not as they have to be, in words; asked when a run is over."""
+        return []
 
 
 class StepCores(HostCores):
@@ -226,11 +233,11 @@ class StepCores(HostCores):
         super().__init__()
         self.comparison = Comparison()
 
-    def attend(self, residents: Callable[[], Collection[Resident]]) -> None:
+    def attend(self, residents: Callable[[], Collection[Node]]) -> None:
         """Let it be known who is gone: what those had asked for is not brought back."""
         self.comparison.residents = residents
 
-    def host(self, name: NodeId, incarnation: int, **what: Any) -> tuple[Host, HostDoor]:
+    def host(self, name: NodeId, incarnation: int, **what: Any) -> tuple[Any, HostDoor]:
         """Make a host that is looked at."""
         host, door = super().host(name, incarnation, **what)
         host.parts.playing.observer = self.comparison

@@ -11,7 +11,7 @@ from plait.broker.effects import Delivery, Effect, Refusal
 from plait.broker.inputs import Input, LinkId
 from plait.broker.messages import Message
 from plait.broker.sim.clocks import Clock
-from plait.broker.sim.cores import ClientDoor, Door, HostDoor
+from plait.broker.sim.doors import ClientDoor, Door, HostDoor
 from plait.faulttol.history import MemoryHistory
 from plait.routing.ids import NodeId, OperationId
 

@@ -1,6 +1,6 @@
 """A world of nodes and links in virtual time: clocks, events, delays, faults, all from one seed.
 
-The world carries out what the cores ask for, whatever they are (`broker/sim/cores.py`). Time passes
+The world carries out what the cores ask for, whatever they are (`doors.py`). Time passes
 only from event to event, so an hour costs nothing, and whatever happens is repeated exactly by the
 same seed. Every link has a delay of its own and every message a little more of it; a link keeps its
 order, as TCP does.
@@ -50,9 +50,9 @@ from plait.broker.inputs import (
 from plait.broker.limits import Limits
 from plait.broker.messages import Message, Seating
 from plait.broker.sim.clocks import Clock
-from plait.broker.sim.cores import Cores, Door, HostDoor
 from plait.broker.sim.cuts import Cut
-from plait.broker.sim.hosts import StepCores
+from plait.broker.sim.doors import Door, HostDoor
+from plait.broker.sim.hosts import HostCores, StepCores
 from plait.broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from plait.broker.sim.trace_text import describe_delivery, describe_message
 from plait.faulttol.history import MemoryHistory, Record
@@ -104,7 +104,7 @@ class World:
         drift: float = 0.0,
         step_cost_s: float = 0.0,
         tears_all: bool = False,
-        cores: Cores | None = None,
+        cores: HostCores | None = None,
         is_traced: bool = False,
     ) -> None:
         """Begin at time 0 with nobody; a link's delay is drawn from `delay_s`.
@@ -635,8 +635,8 @@ class World:
     def _note_held(self, node: Node, host: HostDoor) -> None:
         """Tell what a broker holds since this step, and what it does not hold any more."""
         before, node.held = node.held, {}
-        for held in host.describe_held(self.time_of(node)):
-            broker = held.get("broker", node.name)
+        for held in host.describe_held():
+            broker = held["broker"]
             name = (broker, f"{held['publisher']}:{held['number']}")
             is_new = name not in before
             node.held[name] = before.pop(name, self.now)

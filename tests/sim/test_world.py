@@ -25,8 +25,9 @@ from plait.broker.inputs import (
 )
 from plait.broker.limits import Limits
 from plait.broker.messages import GoodbyeCode, HostPlace, Message, Progress, Seating
-from plait.broker.sim.cores import ClientDoor, Cores, HostDoor, Resident
 from plait.broker.sim.cuts import Cut
+from plait.broker.sim.doors import ClientDoor, HostDoor
+from plait.broker.sim.hosts import HostCores
 from plait.broker.sim.nodes import DiskState, Node
 from plait.broker.sim.world import World
 from plait.routing.ids import NodeId
@@ -95,7 +96,7 @@ class Echo(HostDoor):
         return [SendMessage((self.links[0],), number_message(number)) for number in numbers]
 
 
-class EchoCores(Cores):
+class EchoCores(HostCores):
     """Hosts that echo."""
 
     def host(
@@ -117,7 +118,7 @@ class EchoCores(Cores):
     ) -> tuple[Any, ClientDoor]:
         raise NotImplementedError
 
-    def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
+    def unresolved(self, nodes: Collection[Node]) -> list[NodeId]:
         return [node.name for node in nodes if not node.is_alive]
 
 

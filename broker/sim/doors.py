@@ -2,16 +2,15 @@
 
 The world carries effects out and knows nothing of what a core is. Whatever it, the workloads and
 the judge of a run want to know of one, they ask at its *door*, of which there are two kinds: a
-host's, which plays brokers, and a client's. `broker/sim/adapters.py` has those of today's cores.
+host's, which plays brokers, and a client's.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from plait.broker.effects import Effect
 from plait.broker.inputs import Input
-from plait.broker.limits import Limits
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.values import Content
 
@@ -49,7 +48,7 @@ class HostDoor(Door, Protocol):
         """What `plait status` shows."""
         return {}
 
-    def describe_held(self, now: float) -> list[dict[str, Any]]:  # noqa: ARG002 - who holds, looks
+    def describe_held(self) -> list[dict[str, Any]]:
         """What it holds, as its status has it; see `broker/holding.py`."""
         return []
 
@@ -131,71 +130,3 @@ class ClientDoor(Door, Protocol):
     @property
     def has_lost_session(self) -> bool:
         """Whether a broker has once not known it that had joined."""
-
-
-class Resident(Protocol):
-    """A node as the world has it, to those who judge what has become of it."""
-
-    @property
-    def name(self) -> NodeId:
-        """Of the node."""
-
-    @property
-    def host(self) -> HostDoor | None:
-        """Its door if it is a host."""
-
-    @property
-    def client(self) -> ClientDoor | None:
-        """Its door if it is a client."""
-
-    @property
-    def core(self) -> Any:
-        """What is behind the door: for those who made it."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its process runs, frozen or not."""
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether it is stopped where it is, while its clock goes on."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it has joined."""
-
-
-class Cores(Protocol):
-    """The cores that a world is made of."""
-
-    def host(
-        self,
-        name: NodeId,
-        incarnation: int,
-        *,
-        address: str,
-        remembered: Any,
-        entropy: bytes,
-        limits: Limits,
-        settings: Mapping[str, Any],
-    ) -> tuple[Any, HostDoor]:
-        """Make a host that knows what its disk has; returns it and its door."""
-
-    def client(
-        self, name: NodeId, incarnation: int, *, brokers: Sequence[NodeId], limits: Limits
-    ) -> tuple[Any, ClientDoor]:
-        """Make a client; returns it and its door."""
-
-    def differences(self) -> list[str]:
-        """In what cores are not as they have to be, in words; asked when a run is over."""
-        return []
-
-    def attend(self, residents: Callable[[], Collection[Resident]]) -> None:  # noqa: ARG002
-        """Be told of everybody who lives, or lived, in the world of these cores."""
-        return
-
-    def unresolved(self, nodes: Collection[Resident]) -> list[NodeId]:
-        """Who has failed, or is taken for failed, and is not got over: each counts as one of δ.
-
-        Somebody who has failed twice may be there twice.
-        """
