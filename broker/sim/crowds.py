@@ -251,6 +251,9 @@ class CrowdedRun:
         return calendar
 
     def _crash(self, broker: NodeId) -> None:
+        others = [node for node in self.world.hosts if node.is_alive and node.name != broker]
+        if not any(node.host is not None and node.host.brokers for node in others):
+            return  # nobody would be left who plays anything
         self.faults.before_crash(broker)
         self.world.crash(broker)
 
