@@ -117,10 +117,11 @@ def _encode_publication(message: Publish, limits: Limits) -> bytes:
 
 
 def _require_plain(layout: "_Layout", values: Sequence[Any], limits: Limits) -> None:
+    number_max = limits.number_max
     for field, value in zip(layout.fields, values, strict=True):
         if field.is_list:
             _require_bytes(value, field.where, limits.logs_bytes_max)
-        else:
+        elif not 0 <= value <= number_max:
             _require_count(value, field.where, limits)
 
 
@@ -241,7 +242,9 @@ class FrameDecoder:
                 if number == _PORTION_NUMBER:
                     self._take_portion(frame, header)
                 else:
-                    message = _decode_fields(frame, header, number, limits)
+                    message = _decode_plain(frame, header, number, limits)
+                    if message is None:
+                        message = _decode_fields(frame, header, number, limits)
                     if number in self._portions:
                         message = self._with_portions(message, number)
                     messages.append(message)
@@ -335,6 +338,37 @@ def decode_content(data: bytes, limits: Limits = DEFAULT_LIMITS) -> dict[str, Va
     return content
 
 
+def _decode_plain(frame: bytes, header: int, number: int, limits: Limits) -> Message | None:
+    """Read a message of numbers and bytes in one go; None if it is another, or none at all.
+
+    Such ones end every batch, and say how far things are.
+    """
+    layout = _LAYOUTS.get(number)
+    if layout is None or not layout.is_plain or header != layout.header:
+        return None
+    try:
+        values = unpackb(
+            frame[_LENGTH_BYTES:],
+            use_list=False,
+            max_array_len=1 + len(layout.fields),
+            max_map_len=0,
+            max_ext_len=0,
+        )
+    except ValueError:
+        return None
+    bytes_max, number_max = limits.logs_bytes_max, limits.number_max
+    fields: dict[str, Any] = {}
+    for field, value in zip(layout.fields, values[1:], strict=True):
+        if field.is_list:
+            if type(value) is not bytes or len(value) > bytes_max:
+                return None
+        elif type(value) is not int or not 0 <= value <= number_max:
+            return None
+        fields[field.name] = value
+    message: Message = layout.type(**fields)
+    return message
+
+
 def _decode_fields(frame: bytes, header: int, number: int, limits: Limits) -> Message:
     """Read a message field by field, each as what its declaration says."""
     layout = _LAYOUTS.get(number)
@@ -342,7 +376,7 @@ def _decode_fields(frame: bytes, header: int, number: int, limits: Limits) -> Me
         raise RemoteProtocolError(
             f"message of type {number}, expected one of {min(_LAYOUTS)} to {max(_LAYOUTS)}"
         )
-    if header != _FIXARRAY + 1 + len(layout.fields):
+    if header != layout.header:
         raise RemoteProtocolError(
             f"{layout.type.__name__}: header {header:#04x}, "
             f"expected an array of {1 + len(layout.fields)} elements"
@@ -541,6 +575,8 @@ class _Layout:
     has_lists: bool
     is_plain: bool
     """Whether all of it is numbers and step logs, which needs no reading back."""
+    header: int
+    """How its array begins."""
 
 
 def _layout_of(number: int, declaration: type[Any]) -> _Layout:
@@ -551,6 +587,7 @@ def _layout_of(number: int, declaration: type[Any]) -> _Layout:
         fields,
         has_lists=any(field.is_list for field in fields),
         is_plain=all(field.read in (_read_count, _read_logs) for field in fields),
+        header=_FIXARRAY + 1 + len(fields),
     )
 
 

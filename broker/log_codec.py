@@ -21,6 +21,7 @@ tells them or raises `RemoteProtocolError`; what it makes is at most some 200 ti
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import attrs
@@ -86,6 +87,8 @@ _BATCH: Final = Taken.BATCH
 _USUAL: Final = ("kind", "source", "upto", "held", "order", "installed", "members")
 _FURTHER: Final = [f.name for f in attrs.fields(Entry) if f.name not in _USUAL]
 """What else an entry may have, empty most often: written as it is declared."""
+_further_of: Final = attrgetter(*_FURTHER)
+_NOTHING_FURTHER: Final = _further_of(Entry(_BATCH))
 
 
 def encode_logs(parts: Mapping[NodeId, LogPart]) -> bytes:
@@ -274,7 +277,7 @@ class LogWriter:
             or entry.order
             or entry.installed
             or entry.members is not UNCHANGED
-            or any(getattr(entry, name) for name in _FURTHER)
+            or _further_of(entry) != _NOTHING_FURTHER
         ):
             head |= _HAS_MORE
             more = _more(entry)
@@ -383,7 +386,7 @@ def _more(entry: Entry) -> int:
         | (_HAS_ORDER if entry.order else 0)
         | (_HAS_INSTALLED if entry.installed else 0)
         | (_HAS_MEMBERS if entry.members != UNCHANGED else 0)
-        | (_HAS_FURTHER if any(getattr(entry, name) for name in _FURTHER) else 0)
+        | (_HAS_FURTHER if _further_of(entry) != _NOTHING_FURTHER else 0)
     )
 
 

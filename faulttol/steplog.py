@@ -126,9 +126,12 @@ class TopicStanding:
     """Whether somebody has left it who may have one now that is ordered with it."""
 
 
-@attrs.frozen
+@attrs.define(unsafe_hash=True)
 class Entry:
-    """One step of a broker."""
+    """One step of a broker.
+
+    Not frozen, as one is made for every step, and for everybody who is told of it.
+    """
 
     kind: Taken
     source: NodeId = NOBODY
@@ -156,9 +159,12 @@ class Entry:
     """The stamps on which this step wrote: the number of a publication, and of others' topics."""
 
 
-@attrs.frozen
+@attrs.define
 class LogPart:
-    """What is told of a log to somebody who knows it up to some step."""
+    """What is told of a log to somebody who knows it up to some step.
+
+    Not frozen either.
+    """
 
     base: int
     """Up to where it is forgotten, as everything there is stable and confirmed."""
@@ -307,6 +313,12 @@ class StepLog:
         """
         if part.term < self.term:
             return
+        if part.first == self.last and (part.base, part.term) == (self.base, self.term):
+            if part.entries:
+                self.entries.extend(part.entries)
+                self.version += 1
+            if not (part.neighbours or part.is_whole or part.numbers or part.topics):
+                return  # the usual case
         if part.term > self.term:
             self._begin_anew(part.term)
         if part.first > self.last:

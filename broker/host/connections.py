@@ -99,6 +99,8 @@ class Connections:
         self._on_end = on_end
         self._outbox = outbox
         self._by_link: dict[LinkId, Connection] = {}
+        self._others: dict[LinkId, Connection] = {}
+        """All that are no lines to clients, of which there may be thousands."""
         self._lines: dict[tuple[NodeId, NodeId], Connection] = {}
         """By the nodes at this end and at the other, once it is known that they are these."""
         self.version = 0
@@ -120,7 +122,7 @@ class Connections:
 
     def add(self, connection: Connection) -> None:
         """A connection has come about."""
-        self._by_link[connection.link] = connection
+        self._by_link[connection.link] = self._others[connection.link] = connection
 
     def line(self, node: NodeId, peer: NodeId) -> Connection | None:
         """The one that joins these two."""
@@ -134,6 +136,8 @@ class Connections:
             self.close(old, GoodbyeCode.LEFT, "replaced by a new connection")
         self._lines[key] = connection
         connection.state = state
+        if state is LinkState.TO_CLIENT:
+            self._others.pop(connection.link, None)
         self.version += 1
 
     def end_line(self, connection: Connection) -> None:
@@ -156,6 +160,7 @@ class Connections:
     def forget(self, link: LinkId) -> Connection | None:
         """It has ended."""
         connection = self._by_link.pop(link, None)
+        self._others.pop(link, None)
         if connection is not None:
             self._on_end(connection)
             key = (connection.node, connection.peer)
@@ -186,7 +191,8 @@ class Connections:
 
     def with_state(self, *states: LinkState) -> list[Connection]:
         """Those in one of these states."""
-        return [c for c in self._by_link.values() if c.state in states]
+        among = self._by_link if LinkState.TO_CLIENT in states else self._others
+        return [c for c in among.values() if c.state in states]
 
     def __len__(self) -> int:
         """How many are open."""

@@ -155,8 +155,8 @@ class Doubts:
 
     def wake_at(self) -> float | None:
         """When the next visit is overdue."""
-        visited = (k for k in self._known.values() if k.standing is Standing.VISITED)
-        return min(map(self._overdue_at, visited), default=None)
+        visited = [k for k in self._known.values() if k.standing is Standing.VISITED]
+        return min(map(self._overdue_at, visited)) if visited else None
 
     def forget_but(self, lives: Collection[Life]) -> None:
         """Forget all others: nobody asks for them any more."""

@@ -28,6 +28,7 @@ from plait.broker.host.link_states import (
     LEGAL,
     LinkState,
     Speaker,
+    is_usual_end,
     require_legal,
 )
 from plait.broker.host.parts import Parts
@@ -191,8 +192,9 @@ class Host:
         self._tick_at: float | None = None
         self._isolate_at: float | None = None
         self._protocol_errors = 0
-        self._told_version = self._remembered_version = -1
-        """Of what is known of seats: what others have been told, and what is on the disk."""
+        self._told_version = self._remembered_version = self._looked_at_version = -1
+        """Of what is known of seats: what others have been told, what is on the disk, and what this
+        host has looked at to see whether it has failed itself."""
 
     # --- the door ---------------------------------------------------------------------------
 
@@ -251,9 +253,13 @@ class Host:
         return self.outbox.take()
 
     def _step_down_if_needed(self) -> None:
-        if self.parts.seats.has_failed(self.me.life):
-            self.step_down("others go on without this life")
-        elif any(takeover.is_cut_off for takeover in self.parts.takeovers):
+        seats, takeovers = self.parts.seats, self.parts.takeovers
+        if seats.version != self._looked_at_version:
+            self._looked_at_version = seats.version
+            if seats.has_failed(self.me.life):
+                self.step_down("others go on without this life")
+                return
+        if len(takeovers) and any(takeover.is_cut_off for takeover in takeovers):
             self.step_down("most others are silent, so it may be this host that is cut off")
 
     # --- connections ------------------------------------------------------------------------
@@ -361,7 +367,8 @@ class Host:
             if type(message) is Publish and not message.flags & forbidden:
                 batch.append(message)
                 continue
-            self._require_legal(connection, message)
+            if not is_usual_end(connection.state, connection.step, message):
+                self._require_legal(connection, message)
             if type(message) is EndOfStep:
                 self.parts.library.learn(connection.logs.read(message.logs), connection.link)
                 complete, upto = len(batch), message.step
@@ -381,6 +388,8 @@ class Host:
     def _bound_batch(self, connection: Connection) -> None:
         """See that a batch of which the end does not come does not grow for ever."""
         batch = connection.batch
+        if len(batch) == connection.batch_counted:
+            return
         connection.batch_bytes += sum(map(bytes_of, batch[connection.batch_counted :]))
         connection.batch_counted = len(batch)
         most = self.me.limits.batch_bytes_max
@@ -656,7 +665,9 @@ class Host:
                 self.failover.wake_at(),
                 self.joining.wake_at(),
             )
-            self.outbox.wake_at(*(self._time.when(time) for time in times if time is not None))
+            due = [time for time in times if time is not None]
+            if due:
+                self.outbox.wake_at(self._time.when(min(due)))
 
     # --- stopping ---------------------------------------------------------------------------
 

@@ -227,8 +227,9 @@ class Joining:
 
     def wake_at(self) -> float | None:
         """When it tries again."""
-        times = [at for at in (self._dial_at, self._ask_at) if at is not None]
-        return min(times, default=None)
+        if self._dial_at is None or self._ask_at is None:
+            return self._ask_at if self._dial_at is None else self._dial_at
+        return min(self._dial_at, self._ask_at)
 
     # --- asking -------------------------------------------------------------------------------
 

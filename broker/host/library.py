@@ -104,9 +104,9 @@ class Library:
                 )
             if link is not None:
                 self._tellers.setdefault(broker, set()).add(link)
-            before = _extent(log)
+            before = log.version
             log.learn(part)
-            if _extent(log) != before:
+            if log.version != before:
                 self.version += 1
                 self._news.pop(broker, None)
                 self._news[broker] = self.version

@@ -156,6 +156,18 @@ def require_legal(state: LinkState, speaker: Speaker, message: Message) -> None:
         raise RemoteProtocolError(f"{kind.__name__}: {objection}")
 
 
+def is_usual_end(state: LinkState, step: int, message: Message) -> bool:
+    """Whether this ends a batch after that step, as it may: asked first, for that is most often so.
+
+    Of what is not, `require_legal` says why, or that it may be said all the same.
+    """
+    return (
+        type(message) is EndOfStep
+        and message.step > step
+        and (state is LinkState.TO_BROKER or (state is LinkState.TO_CLIENT and not message.logs))
+    )
+
+
 # Greetings
 
 

@@ -271,8 +271,12 @@ class Playing:
 
     def wake_at(self) -> float | None:
         """When progress is to be told."""
-        times = [played.machine.publications.flush_at for played in self.brokers.values()]
-        return min((at for at in times if at is not None), default=None)
+        earliest = None
+        for played in self.brokers.values():
+            at = played.machine.publications.flush_at
+            if at is not None and (earliest is None or at < earliest):
+                earliest = at
+        return earliest
 
     def _pass_on(self, sender: NodeId, to: NodeId, now: float) -> None:
         """Let a broker take what another one here has for it."""

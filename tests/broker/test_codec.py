@@ -4,6 +4,7 @@ import contextlib
 import struct
 import tracemalloc
 from typing import Any, get_args, get_origin, get_type_hints
+from unittest import mock
 
 import attrs
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgpack import Packer
 
+from plait.broker import codec
 from plait.broker.codec import FrameDecoder, decode_content, encode, encode_content
 from plait.broker.errors import LocalProtocolError, RemoteProtocolError
 from plait.broker.limits import DEFAULT_LIMITS, Limits
@@ -32,6 +34,7 @@ from plait.broker.messages import (
     Publish,
     Seat,
     Seating,
+    Settled,
     Subscribe,
 )
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -524,6 +527,37 @@ def test_a_damaged_message_is_refused_or_still_a_message(
 
     # Publications are read in two ways; any message that passes can be written and read again.
     assert [FrameDecoder().feed(encode(attrs.evolve(m)))[0] for m in received] == received
+
+
+@given(
+    st.sampled_from(
+        [
+            EndOfStep(step=7, logs=b"\x08"),
+            Progress(received=1, sent=300, forgotten=1 << 40, logs=b"\x08\x00"),
+            Heartbeat(),
+            Settled(9),
+        ]
+    ),
+    st.data(),
+)
+def test_messages_of_numbers_and_bytes_are_read_alike_in_one_go_and_field_by_field(
+    message: Message, data: st.DataObject
+) -> None:
+    frame = bytearray(encode(message))
+    for _ in range(data.draw(st.integers(0, 3))):
+        frame[data.draw(st.integers(4, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame += data.draw(st.sampled_from([b"", b"\x00"]))
+    frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+
+    def read() -> str:
+        try:
+            return repr(FrameDecoder(TIGHT).feed(bytes(frame)))
+        except RemoteProtocolError as error:
+            return str(error)
+
+    at_once = read()
+    with mock.patch.object(codec, "_decode_plain", return_value=None):
+        assert read() == at_once
 
 
 @pytest.mark.parametrize("field", ["incarnation", "seq", "flags"])

@@ -6,7 +6,14 @@ import attrs
 import pytest
 
 from plait.broker.errors import RemoteProtocolError
-from plait.broker.host.link_states import CONDITIONS, LEGAL, LinkState, Speaker, require_legal
+from plait.broker.host.link_states import (
+    CONDITIONS,
+    LEGAL,
+    LinkState,
+    Speaker,
+    is_usual_end,
+    require_legal,
+)
 from plait.broker.limits import ERAS_MAX
 from plait.broker.messages import (
     MESSAGE_TYPES,
@@ -351,6 +358,26 @@ def test_the_steps_of_batches_grow(state: LinkState) -> None:
 
     with pytest.raises(RemoteProtocolError, match="EndOfStep: step 7 after step 7"):
         require_legal(state, attrs.evolve(SPEAKER, step=7), EndOfStep(step=7))
+
+
+@pytest.mark.parametrize("state", LinkState)
+@pytest.mark.parametrize("logs", [b"", b"\x08"])
+@pytest.mark.parametrize("step", [6, 7, 8])
+def test_a_usual_end_is_a_legal_one(state: LinkState, step: int, logs: bytes) -> None:
+    end, speaker = EndOfStep(step=step, logs=logs), attrs.evolve(speaker_in(state), step=7)
+    is_legal = True
+    try:
+        require_legal(state, speaker, end)
+    except RemoteProtocolError:
+        is_legal = False
+
+    assert is_usual_end(state, 7, end) is is_legal
+
+
+@pytest.mark.parametrize("state", LinkState)
+@pytest.mark.parametrize("message", SAMPLES)
+def test_nothing_else_is_a_usual_end(state: LinkState, message: Message) -> None:
+    assert isinstance(message, EndOfStep) or not is_usual_end(state, 0, message)
 
 
 def test_who_attaches_is_what_it_has_greeted_as() -> None:
