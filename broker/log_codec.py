@@ -46,8 +46,8 @@ from plait.routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MA
 from plait.routing.topics.protocol import Topic
 
 TOLD_MAX: Final = 16_384
-"""Names, publishers, neighbours and held publications that both ends of a connection remember. Who
-stands next to a few brokers fits; clients that come and go make it begin anew now and then."""
+"""Names, publishers, sources and held publications that both ends of a connection remember: those
+of a few brokers fit; clients that come and go make it begin anew now and then."""
 
 LOGS_MAX: Final = 4096
 """Brokers whose logs are told over one connection: those within δ hosts."""
@@ -256,9 +256,12 @@ class LogWriter:
 
     def _put_neighbours(self, part: LogPart) -> None:
         _put(self._out, len(part.neighbours) << 1 | part.is_whole)
-        for node, standing in part.neighbours.items():
-            self.put_name(node)
-            _put_standing(self, standing)
+        self._out += b"".join(
+            [
+                (_row_of.__wrapped__ if _is_large(standing) else _row_of)(node, standing)
+                for node, standing in part.neighbours.items()
+            ]
+        )
         _NUMBERS.put(self, tuple(part.numbers.items()))
         _TOPICS.put(self, tuple(part.topics.items()))
 
@@ -375,7 +378,12 @@ class LogWriter:
         """Write something as if nothing had been told before; returns it."""
         writer = LogWriter()
         form.put(writer, value)
-        return bytes(writer._out)
+        return writer.written
+
+    @property
+    def written(self) -> bytes:
+        """What has been written since the last call of `write`."""
+        return bytes(self._out)
 
 
 def _more(entry: Entry) -> int:
@@ -506,10 +514,14 @@ class LogReader:
         number = self.number()
         if number:
             return NodeId(self._told.names[number - 1])
+        name = self._plain_name()
+        self._told.add_name(name)
+        return name
+
+    def _plain_name(self) -> NodeId:
         name = self.text(self._limits.name_chars_max)
         if not name.isprintable():
             raise RemoteProtocolError(f"logs: {name!r}, expected printable characters")
-        self._told.add_name(name)
         return NodeId(name)
 
     def kind(self) -> str:
@@ -564,7 +576,9 @@ class LogReader:
         count = self.number()
         neighbours = {}
         for _ in range(count >> 1):
-            node = self.node()
+            node = self._plain_name()
+            if not node:
+                raise RemoteProtocolError("logs: nobody, where somebody is expected")
             neighbours[node] = self.standing()
         return neighbours, count & 1 == 1, dict(_NUMBERS.get(self)), dict(_TOPICS.get(self))
 
@@ -748,18 +762,29 @@ def _get_each(fields: Mapping[str, _Form], reader: LogReader) -> dict[str, Any]:
     return {name: form.get(reader) for name, form in fields.items()}
 
 
+def _is_large(standing: Standing | None) -> bool:
+    return standing is not None and bool(standing.interests)
+
+
 def _put_standing(writer: LogWriter, standing: Standing | None) -> None:
     if standing is None:
         writer.put_bytes(b"")
-    elif standing.interests:
-        writer.put_bytes(LogWriter.of_its_own(_STANDING, standing))
     else:
-        writer.put_bytes(_bytes_of(standing))
+        writer.put_bytes((_bytes_of.__wrapped__ if standing.interests else _bytes_of)(standing))
 
 
 @lru_cache(STANDINGS_REMEMBERED)
 def _bytes_of(standing: Standing) -> bytes:
     return LogWriter.of_its_own(_STANDING, standing)
+
+
+@lru_cache(STANDINGS_REMEMBERED)
+def _row_of(node: NodeId, standing: Standing | None) -> bytes:
+    """Somebody, with the whole name, and as what that stands below a broker."""
+    writer = LogWriter()
+    writer.put_text(node)
+    _put_standing(writer, standing)
+    return writer.written
 
 
 @lru_cache(16)

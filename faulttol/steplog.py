@@ -70,7 +70,7 @@ class Interest:
     """The step in which it was withdrawn; 0 if it stands."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, cache_hash=True)
 class Standing:
     """Who stands below a broker, as of some step of that."""
 

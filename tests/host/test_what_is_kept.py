@@ -141,7 +141,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept up to a limit is at that limit soon."""
     for limit, most in (
         ("plait.broker.client.interests.MATCHES_REMEMBERED", 4),
-        ("plait.broker.log_codec.TOLD_MAX", 8),
+        ("plait.broker.log_codec.TOLD_MAX", 4),
         ("plait.broker.machine.counting.LATENCIES_MAX", 4),
         ("plait.broker.machine.neighbours.MARKS_AT_ONCE", 2),
         ("plait.faulttol.steplog.GONE_REMEMBERED", 2),
