@@ -246,10 +246,10 @@ class StepLog:
         """The last step that is known."""
         return self.base + len(self.entries)
 
-    @property
-    def taken(self) -> dict[NodeId, int]:
-        """The last step of each neighbour that had been taken at the base."""
-        return {node: known.upto for node, known in self._known.items() if not known.is_gone}
+    def taken_of(self, node: NodeId) -> int:
+        """The last step of a neighbour that had been taken at the base."""
+        known = self._known.get(node)
+        return 0 if known is None or known.is_gone else known.upto
 
     def neighbours_at_base(self) -> dict[NodeId, Standing]:
         """Who stood next to the broker at the base. Of the parent only `upto` and `era` count."""

@@ -618,12 +618,13 @@ class Machine:
         first = min((step for step in firsts if step is not None), default=self.steps.number + 1)
         log = self.steps.log
         if first - 1 > log.base and self.has_joined:
+            sources = {entry.source for entry in log.entries[: first - 1 - log.base]}
             log.forget(first - 1)
             self.interests.forget_withdrawn(log.base)
-            for node, taken in log.taken.items():
+            for node in sources:
                 neighbour = self.neighbours.named(node)
                 if neighbour is not None and neighbour.joined_in <= log.base:
-                    neighbour.taken_at_base = taken
+                    neighbour.taken_at_base = log.taken_of(node)
 
 
 def _require_next(client: Neighbour, publication: Publish) -> None:

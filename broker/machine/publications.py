@@ -5,7 +5,7 @@ This is the hot path. `on_publish` runs once per publication, `_settle` touches 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, takewhile
 from typing import Any, ClassVar
 
@@ -590,14 +590,15 @@ class Publications:
     def first_unstable_step(self) -> int | None:
         """The first step in which something arrived that is not stable yet."""
         self._of_the_gone = [a for a in self._of_the_gone if not all(each.stable for each in a)]
-        streams = [neighbour.received for neighbour in self.neighbours.all()]
-        kept = [*(s.confirmed for s in streams), *(s.unconfirmed for s in streams)]
+        kept: list[Sequence[Arrival]] = [*self._of_the_gone]
+        for neighbour in self.neighbours.all():
+            stream = neighbour.received
+            if stream.confirmed or stream.unconfirmed:  # most clients publish nothing
+                kept += (stream.confirmed, stream.unconfirmed)
         firsts = (
-            next((each.step for each in arrivals if not each.stable), None)
-            for arrivals in (*kept, *self._of_the_gone)
+            next((each.step for each in arrivals if not each.stable), None) for arrivals in kept
         )
-        steps = [step for step in firsts if step is not None]
-        return min(steps, default=None)
+        return min((step for step in firsts if step is not None), default=None)
 
 
 def _forget_marks(neighbour: Neighbour) -> None:

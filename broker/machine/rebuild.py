@@ -359,7 +359,7 @@ class Rebuilding:
             below.is_detached = name in members.detached
         at_base = log.neighbours_at_base()
         for neighbour in machine.neighbours.all():
-            neighbour.taken = neighbour.taken_at_base = log.taken.get(neighbour.node, 0)
+            neighbour.taken = neighbour.taken_at_base = log.taken_of(neighbour.node)
             neighbour.era = at_base.get(neighbour.node, Standing()).era
         machine.has_joined |= log.base > 0
         self._logs[machine.node] = log
