@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rewrite-golden", action="store_true", help="write down what is said in tests/golden now"
     )
     parser.addoption(
-        "--rewrite-samples", action="store_true", help="let README.md show what seeds decide now"
+        "--rewrite-samples", action="store_true", help="let README and docs show what is so now"
     )
 
 

@@ -1,10 +1,10 @@
-"""What the README shows is what happens: its sessions are typed, its programs are run.
+"""What README and the pages of docs/ show is what happens: sessions are typed, programs are run.
 
-Console blocks are one session in one terminal: lines behind `$ ` are typed, the lines that follow
-have to appear. In them `...` stands for anything, and a number of milliseconds, or of runs a
+Console blocks of a page are one session in one terminal: lines behind `$ ` are typed, those that
+follow have to appear. In them `...` stands for anything, and a number of milliseconds, or of runs a
 second, for any. What a seed decides is compared exactly, from the first line to the last; when the
-code changes what it decides, `scripts/test tests/test_readme.py --rewrite-samples` shows it anew in
-README.md. Python blocks are run between the sessions, and find the brokers that these have started;
+code changes what it decides, `scripts/test tests/test_readme.py --rewrite-samples` shows it anew.
+Python blocks are run between the sessions, and find the brokers that these have started;
 a `text` block behind one is its output. Ports are replaced by free ones.
 """
 
@@ -29,6 +29,11 @@ from tests.processes import finished, started
 
 ROOT: Final = Path(__file__).parent.parent
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
+README_WORDS_MAX: Final = 600
+PAGES: Final = {
+    path.name: path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+}
 
 
 @attrs.frozen
@@ -183,11 +188,18 @@ def is_seeded(command: str) -> bool:
     return command.startswith("plait simulate ")
 
 
+def is_typed(block: Block) -> bool:
+    return block.language in ("console", "python")
+
+
 @pytest.mark.processes
-def test_the_sessions_and_programs_of_the_readme_do_what_it_says(
-    terminal: Terminal, tmp_path: Path
+@pytest.mark.parametrize(
+    "page", [n for n, text in PAGES.items() if any(map(is_typed, blocks(text)))]
+)
+def test_the_sessions_and_programs_of_a_page_do_what_it_says(
+    page: str, terminal: Terminal, tmp_path: Path
 ) -> None:
-    shown = blocks(with_free_ports(README))
+    shown = blocks(with_free_ports(PAGES[page]))
     for block, next_block in zip(shown, [*shown[1:], Block("", "")], strict=True):
         if block.language == "console":
             for command, expected in commands_of(block.text):
@@ -202,8 +214,9 @@ def test_the_sessions_and_programs_of_the_readme_do_what_it_says(
 
 
 SEEDED: Final = [
-    (command, sample)
-    for block in blocks(README)
+    (page, command, sample)
+    for page, text in PAGES.items()
+    for block in blocks(text)
     if block.language == "console"
     for command, sample in commands_of(block.text)
     if is_seeded(command)
@@ -211,24 +224,25 @@ SEEDED: Final = [
 
 
 def test_there_are_samples_that_a_seed_decides() -> None:
-    assert {"--seed", "--seeds"} <= {word for command, _ in SEEDED for word in command.split()}
+    assert {"--seed", "--seeds"} <= {word for _, command, _ in SEEDED for word in command.split()}
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(("command", "sample"), SEEDED, ids=[command for command, _ in SEEDED])
+@pytest.mark.parametrize(("page", "command", "sample"), SEEDED, ids=[c for _, c, _ in SEEDED])
 def test_what_a_seed_decides_is_shown_exactly(
-    command: str, sample: list[str], terminal: Terminal, request: pytest.FixtureRequest
+    page: str, command: str, sample: list[str], terminal: Terminal, request: pytest.FixtureRequest
 ) -> None:
     output = terminal.output_of(command)
     if request.config.getoption("--rewrite-samples"):
         before, after = "\n".join(sample), "\n".join(sample_of(output, sample))
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
-        (ROOT / "README.md").write_text(text.replace(before, after), encoding="utf-8")
+        path = ROOT / page if page == "README.md" else ROOT / "docs" / page
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace(before, after), encoding="utf-8")
         sample = after.splitlines()
 
     text = "".join(f"{line}\n" for line in output)
     assert re.fullmatch(shape_of_output(sample), text), (
-        f"README.md shows something else (--rewrite-samples mends that):\n{text}"
+        f"{page} shows something else (--rewrite-samples mends that):\n{text}"
     )
 
 
@@ -257,7 +271,8 @@ def test_the_commands_for_newcomers_are_there_and_can_be_run() -> None:
 
 def test_the_table_of_the_history_is_exact() -> None:
     """Somebody writes a reader from this table: every kind, every field, nothing else."""
-    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.*?) \| .* \|$", README, re.M)
+    page = PAGES["history.md"]
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (.*?) \| .* \|$", page, re.M)
     table = {
         kind: set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", fields)))
         for kinds, fields in rows
@@ -265,10 +280,41 @@ def test_the_table_of_the_history_is_exact() -> None:
     }
 
     assert table == {kind: {field.name for field in fields} for kind, fields in KINDS.items()}
-    assert all(f"`{field.name}`" in README for field in HEADER)
+    assert all(f"`{field.name}`" in page for field in HEADER)
 
 
-def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", README)
+def anchors_of(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
-    assert [link for link in links if not (ROOT / link).exists()] == []
+
+@pytest.mark.parametrize("page", [*PAGES, "ARCHITECTURE.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page if (ROOT / page).exists() else ROOT / "docs" / page
+    text = path.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+        there = (path.parent / target) if target else path
+        assert there.exists(), f"{page} links to {target}"
+        if anchor:
+            assert anchor in anchors_of(there.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(re.findall(r"\]\((\w+\.md)\)", PAGES["index.md"]))
+
+    assert linked == PAGES.keys() - {"README.md", "index.md"}
+
+
+def test_the_readme_is_short() -> None:
+    text = re.sub(r"^```.*?^```", "", README, flags=re.M | re.S)
+
+    assert len(text.split()) <= README_WORDS_MAX
+
+
+def test_the_picture_of_the_readme_is_drawn_from_the_overlay_that_it_shows(tmp_path: Path) -> None:
+    drawn = tmp_path / "overlay.svg"
+    conf = ROOT / "topologies" / "demo.conf"
+    command = [sys.executable, "-m", "plait", "topology", "draw", str(conf), "--svg", str(drawn)]
+    assert finished(command).returncode == 0
+
+    assert drawn.read_text() == (ROOT / "docs" / "overlay.svg").read_text()
