@@ -1,5 +1,9 @@
 """What can go wrong in the content algebra and the routing tables."""
 
+from collections.abc import Sequence
+
+import attrs
+
 from plait.errors import PlaitError
 
 _SHOWN_BEFORE = 48
@@ -53,6 +57,32 @@ class PatternError(RoutingError, ValueError):
 
 class PatternSyntaxError(TextSyntaxError, PatternError):
     """A pattern cannot be read."""
+
+
+@attrs.frozen
+class RulesProblem:
+    """One thing in a file of rules that is not understood, and what would have been."""
+
+    line: int
+    """From 1; 0 is the file as a whole."""
+    column: int
+    """From 0."""
+    found: str
+    expected: str
+    choices: tuple[str, ...] = ()
+    """What may have been meant."""
+
+    def __str__(self) -> str:
+        place = f"line {self.line}, column {self.column + 1}: " if self.line else ""
+        return f"{place}found {self.found}, expected {self.expected}"
+
+
+class RulesError(RoutingError, ValueError):
+    """A file of rules is not usable; `problems` holds every reason, in the order of the text."""
+
+    def __init__(self, problems: Sequence[RulesProblem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
 
 
 class TrapWarning(UserWarning):

@@ -39,9 +39,14 @@ class Filter:
 
     def covers(self, other: "Filter") -> bool:
         """Whether every content that matches the other matches this. Never a false yes."""
-        return all(
-            any(region.covers(theirs) for region in self.regions) for theirs in other.regions
-        )
+        ours = self.regions
+        for theirs in other.regions:
+            for region in ours:
+                if region.covers(theirs):
+                    break
+            else:
+                return False
+        return True
 
     @cached_property
     def sql(self) -> str:

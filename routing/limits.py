@@ -66,3 +66,12 @@ DETECTION_ANY_WITHIN_MAX: Final = 1_000
 MATCHES_AT_ONCE_MAX: Final = 1_000
 """Reported of those that end with one publication. There may be as many as there are ways to
 choose three of a thousand."""
+
+RULES_CHARACTERS_MAX: Final = 4 << 20
+"""Of a file that says who may do what."""
+
+RULES_MAX: Final = 20_000
+"""Lines of it."""
+
+CACHED_DECISIONS_MAX: Final = 4_096
+"""Requests of which it is remembered what the rules say about them."""

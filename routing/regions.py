@@ -55,13 +55,12 @@ class Region:
 
     def covers(self, other: "Region") -> bool:
         """Whether every content of the other certainly lies in this one; never a false yes."""
-        return (
-            all(
-                value_sets.is_subset(other.sets.get(name, value_sets.ANYTHING), values)
-                for name, values in self.sets.items()
-            )
-            and self.residue <= other.residue
-        )
+        if not self.residue <= other.residue:
+            return False
+        for name, values in self.sets.items():
+            if not value_sets.is_subset(other.sets.get(name, value_sets.ANYTHING), values):
+                return False
+        return True
 
 
 Regions = tuple[Region, ...]
