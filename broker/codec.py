@@ -532,6 +532,7 @@ _READERS_OF_NAMES: Final[dict[str, _Reader]] = {
     "filter": partial(_read_text, FILTER_TEXT_CHARACTERS_MAX),
     "reason": partial(_read_text, REASON_CHARS_MAX),
     "address": _read_address,
+    "clients_address": _read_address,
     "content": _read_attributes,
     "body": _read_body,
     "report": _read_report,

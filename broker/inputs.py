@@ -5,6 +5,7 @@ from typing import NewType
 import attrs
 
 from plait.broker.messages import Message
+from plait.broker.principals import UNKNOWN_CALLER, Caller
 
 LinkId = NewType("LinkId", int)
 """A connection, as its driver numbers it; a new one after every reconnection."""
@@ -16,6 +17,8 @@ class LinkOpened:
 
     link: LinkId
     dialled: str = ""
+    caller: Caller = UNKNOWN_CALLER
+    """Who is at the other end, as far as it has proven that: the driver has seen to it."""
 
 
 @attrs.frozen

@@ -120,6 +120,13 @@ class HostPlace:
     """Among those that stand by for that broker: 1 is the first to take over."""
     is_leaving: bool = False
     """Whether it has been told to stop: nobody is to leave anything to it."""
+    clients_address: str = ""
+    """Where it lets clients and monitors in, if brokers have a door of their own at `address`."""
+
+    @property
+    def address_for_clients(self) -> str:
+        """Where clients and monitors find it."""
+        return self.clients_address or self.address
 
 
 @attrs.frozen(kw_only=True)

@@ -145,8 +145,8 @@ def _others(report: StatusReport) -> Iterator[tuple[str, str]]:
         if neighbour["kind"] == NodeKind.BROKER and neighbour["address"]:
             yield neighbour["address"], neighbour["host"]
     for place in report["hosts"]:
-        if place["address"]:
-            yield place["address"], place["host"]
+        if address := place["clients_address"] or place["address"]:
+            yield address, place["host"]
 
 
 def _identity(report: StatusReport | Unreachable) -> str:

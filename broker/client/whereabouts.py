@@ -82,7 +82,8 @@ class Whereabouts:
         """The addresses that were given, and those where others are said to play something."""
         seats = (self._seats.seat_of(broker) for broker in self._seats.brokers())
         places = (self._seats.place_of(seat.host) for seat in seats if seat is not None)
-        return list(dict.fromkeys((*self.addresses, *(p.address for p in places if p is not None))))
+        others = (place.address_for_clients for place in places if place is not None)
+        return list(dict.fromkeys((*self.addresses, *others)))
 
     def _is_gone(self) -> bool:
         """Whether the broker of the session cannot be had any more."""
@@ -116,7 +117,7 @@ class Whereabouts:
         if self._here is not None and self._here[0] == life:
             return self._here[1]
         place = self._seats.place_of(life.host)
-        return "" if place is None else place.address
+        return "" if place is None else place.address_for_clients
 
     # --- what came of it --------------------------------------------------------------------
 

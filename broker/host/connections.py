@@ -18,6 +18,7 @@ from plait.broker.inputs import LinkId
 from plait.broker.log_codec import LogReader, LogWriter
 from plait.broker.messages import Goodbye, GoodbyeCode, Hello, Life, Message, NodeKind, Seating
 from plait.broker.outbox import Outbox
+from plait.broker.principals import UNKNOWN_CALLER, Caller
 from plait.routing.ids import NodeId
 
 NO_NODE: Final = NodeId("")
@@ -36,6 +37,8 @@ class Connection:
     """The address, if this host dialled."""
     purpose: Purpose | None = None
     """What for."""
+    caller: Caller = UNKNOWN_CALLER
+    """Who is at the other end, as far as it has proven that."""
     node: NodeId = NO_NODE
     """At this end of it: a broker that is played here, or was asked for."""
     peer: NodeId = NO_NODE

@@ -30,6 +30,7 @@ from plait.broker.messages import (
     Seating,
     Welcome,
 )
+from plait.broker.principals import objection_to
 from plait.faulttol.steplog import Standing, Taken
 from plait.routing.ids import NodeId
 
@@ -54,7 +55,7 @@ class Greetings:
         if hello.version != PROTOCOL_VERSION:
             reason = f"protocol version {hello.version}, {PROTOCOL_VERSION} expected"
             self._refuse(connection, reason)
-        elif (objection := parts.clients.objection_to(hello)) is not None:
+        elif (objection := self._objection_at_door(connection, hello)) is not None:
             self._refuse(connection, objection)
         elif hello.kind is NodeKind.MONITOR:
             connection.kind, connection.state = NodeKind.MONITOR, LinkState.TO_MONITOR
@@ -70,6 +71,11 @@ class Greetings:
             if hello.kind is NodeKind.BROKER:
                 self._note_life(connection.life, hello.address)
             self._greet(connection, hello)
+
+    def _objection_at_door(self, connection: Connection, hello: Hello) -> str | None:
+        """Why this may not be who has come through that door, or not in this life."""
+        claimed = objection_to(connection.caller, hello.kind, hello.node, hello.host)
+        return claimed or self._parts.clients.objection_to(hello)
 
     def _objection_to(self, hello: Hello) -> str | None:
         """What is wrong with the life that somebody says it is."""

@@ -80,6 +80,7 @@ from plait.broker.messages import (
     bytes_of,
 )
 from plait.broker.outbox import Outbox
+from plait.broker.principals import Caller, Door, objection_to
 from plait.broker.reports import report_within
 from plait.faulttol.stability import CountError
 from plait.faulttol.steplog import Taken
@@ -99,6 +100,7 @@ class Host:
         incarnation: int,
         *,
         address: str = "",
+        clients_address: str = "",
         join: str | None = None,
         fallbacks: Sequence[str] = (),
         remembered: Seating | None = None,
@@ -114,6 +116,8 @@ class Host:
     ) -> None:
         """Be `name`, reachable at `address`; join the overlay at `join`, or be its root.
 
+        Clients and monitors reach it at `clients_address`, if brokers have a door of their own.
+
         If nobody is there to join, any of `fallbacks` will do. With the seats that an earlier
         incarnation remembered, it looks for the broker of its own name, and plays that again. A
         `standby` plays nothing until the broker at its join point fails, 1 being the first to take
@@ -122,7 +126,9 @@ class Host:
         sessions.
         """
         settings = Settings(ordering=ordering, policy=policy, delta=delta, detection=detection)
-        self.me = Identity(name, incarnation, address, limits, settings, wall_clock_ms)
+        self.me = Identity(
+            name, incarnation, address, limits, settings, clients_address, wall_clock_ms
+        )
         self.outbox = Outbox()
         self._fences = fences
         connections = Connections(self.outbox, self._on_gone)
@@ -203,7 +209,12 @@ class Host:
         me = self.me
         me.clock = me.now = me.started_at = now
         self._expect_tick()
-        place = HostPlace(host=me.name, incarnation=me.incarnation, address=me.address)
+        place = HostPlace(
+            host=me.name,
+            incarnation=me.incarnation,
+            address=me.address,
+            clients_address=me.clients_address,
+        )
         self.parts.seats.learn(Seating(hosts=(place,)))
         self.joining.start()
         return self._end_step()
@@ -222,8 +233,8 @@ class Host:
                 self._on_messages(link, messages)
             case TimerFired():
                 self._on_timer()
-            case LinkOpened(link, dialled):
-                self._on_opened(link, dialled)
+            case LinkOpened(link, dialled, caller):
+                self._on_opened(link, dialled, caller)
             case LinkFailed(dialled, reason, is_refused):
                 self._on_failed(dialled, reason, is_refused=is_refused)
             case LinkClosed(link, reason):
@@ -264,16 +275,19 @@ class Host:
 
     # --- connections ------------------------------------------------------------------------
 
-    def _on_opened(self, link: LinkId, dialled: str) -> None:
+    def _on_opened(self, link: LinkId, dialled: str, caller: Caller) -> None:
         now = self.me.now
         if not dialled:
-            self.parts.connections.add(Connection(link, LinkState.AWAITING_HELLO, now, now))
+            came = Connection(link, LinkState.AWAITING_HELLO, now, now, caller=caller)
+            self.parts.connections.add(came)
             return
         purpose = self.parts.dialling.ended(dialled)
         if purpose is None or not self._is_needed(purpose):
             self.outbox.add(CloseLink(link, GoodbyeCode.LEFT, "not needed any more"))
             return
-        connection = Connection(link, LinkState.AWAITING_WELCOME, now, now, dialled, purpose)
+        connection = Connection(
+            link, LinkState.AWAITING_WELCOME, now, now, dialled, purpose, caller
+        )
         self.parts.connections.add(connection)
         if isinstance(purpose, ToJoin | ToNamesake):
             self.joining.say_hello(connection)
@@ -471,8 +485,7 @@ class Host:
             case Announced(number=number):
                 parts.announcements.on_announced(connection, number)
             case Relocate():
-                answer = self.relocations.on_relocate(message, connection)
-                parts.connections.send(connection, answer)
+                parts.connections.send(connection, self._on_relocate(connection, message))
             case Relocated():
                 self.joining.on_relocated(message)
             case StatusRequest():
@@ -484,8 +497,18 @@ class Host:
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} was not expected")
 
+    def _on_relocate(self, connection: Connection, relocate: Relocate) -> Relocated:
+        caller = connection.caller
+        if caller.door is Door.CLIENTS and not caller.principal.is_operator:
+            reason = f"{caller.principal.name} may not move brokers: name it in the file operators"
+            return Relocated(broker=relocate.broker, reason=reason)
+        return self.relocations.on_relocate(relocate, connection)
+
     def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
         self.parts.seats.require_term(welcome.node, welcome.term)
+        objection = objection_to(connection.caller, NodeKind.HOST, welcome.node, welcome.host)
+        if objection is not None:
+            raise RemoteProtocolError(f"Welcome: {objection}")
         if isinstance(connection.purpose, ToNamesake):
             self.joining.on_namesake(connection, welcome)
         elif isinstance(connection.purpose, ToJoin):

@@ -20,6 +20,8 @@ class Identity:
     address: str
     limits: Limits
     settings: Settings
+    clients_address: str = ""
+    """Where it lets clients and monitors in, if that is another door."""
     wall_clock_ms: int = 0
     """What the clock on the wall showed at the start."""
     clock: float = 0.0

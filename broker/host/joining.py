@@ -381,6 +381,7 @@ class Joining:
             host=me.name,
             incarnation=me.incarnation,
             address=me.address,
+            clients_address=me.clients_address,
             site=self._site,
             rank=self.standby,
         )

@@ -63,7 +63,14 @@ def _age_of_seat(seat: Seat) -> tuple[object, ...]:
 
 
 def _age_of_place(place: HostPlace) -> tuple[object, ...]:
-    return (place.incarnation, place.is_leaving, place.address, place.site, place.rank)
+    return (
+        place.incarnation,
+        place.is_leaving,
+        place.address,
+        place.site,
+        place.rank,
+        place.clients_address,
+    )
 
 
 def _distances(

@@ -30,6 +30,7 @@ from plait.broker.messages import (
     Subscribe,
     Welcome,
 )
+from plait.broker.principals import UNKNOWN_CALLER, Caller
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.host.worlds import Lively
 
@@ -134,6 +135,7 @@ class Peer:
         published: int = 0,
         secret: str = "",
         is_greeting: bool = True,
+        caller: Caller = UNKNOWN_CALLER,
         **fields: Any,
     ) -> None:
         self.name, self.incarnation = name, incarnation
@@ -141,7 +143,7 @@ class Peer:
         self._ears, self._tell = ears, tell
         self._steps = self._operations = self._published = 0
         self.heard: list[Message] = ears.sent.setdefault(self.link, [])
-        tell(LinkOpened(self.link))
+        tell(LinkOpened(self.link, caller=caller))
         is_process = kind in (NodeKind.BROKER, NodeKind.HOST)
         hello = Hello(
             version=PROTOCOL_VERSION,
