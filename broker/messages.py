@@ -24,7 +24,9 @@ import attrs
 
 from plait.broker.limits import REASON_CHARS_MAX
 from plait.faulttol.steplog import Place
+from plait.routing.conflicts import FAST
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 from plait.routing.topics.position import Position
 from plait.routing.topics.protocol import Topic
 
@@ -187,6 +189,18 @@ class Hello:
 
 
 @attrs.frozen(kw_only=True)
+class Settings:
+    """What all brokers of an overlay have in common."""
+
+    ordering: str = DEFAULT_ORDERING
+    policy: str = "filter"
+    delta: int = 1
+    detection: str = FAST
+    managers: str = SUMMIT
+    """Where the managers of topics are, under `tno`."""
+
+
+@attrs.frozen(kw_only=True)
 class Welcome:
     """The broker that was wanted is played here."""
 
@@ -195,10 +209,7 @@ class Welcome:
     host: NodeId
     incarnation: int
     """Of the host."""
-    ordering: str
-    policy: str
-    delta: int
-    detection: str
+    settings: Settings
     heartbeat_interval_ms: int
     heartbeat_timeout_ms: int
     resumed: bool

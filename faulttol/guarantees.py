@@ -107,7 +107,6 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "fifo": (*_ANY_ORDERING, "fifo"),
         "pairwise": _TOTAL_ORDER,
         "tno": _TOTAL_ORDER,
-        "tno-root": _TOTAL_ORDER,
         "tno-tagged": _TOTAL_ORDER,  # of what came in order
         "sequencer": _TOTAL_ORDER,
         "sequencer-filtered": _TOTAL_ORDER,

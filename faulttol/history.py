@@ -58,7 +58,6 @@ ORDERINGS: Final = (
     "published-progressive",
     "published-whole-queue",
     "tno",
-    "tno-root",
     "tno-tagged",
 )
 """What a manifest may name as the ordering of its run."""

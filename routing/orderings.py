@@ -333,15 +333,6 @@ class TotalNotification(Pairwise[Arrival]):
     waits_for_conflicts: ClassVar = False
 
 
-class TotalNotificationAtRoot(TotalNotification[Arrival]):
-    """`tno-root`: the same, with all managers at the root, where every publication goes.
-
-    As near to a sequencer as `tno` can be, and as slow as one; to compare with.
-    """
-
-    name: ClassVar = "tno-root"
-
-
 class TaggedNotification(HoldBeforeClients[Arrival]):
     """`tno-tagged`: everybody is told at once, and whether it was in order.
 
@@ -432,14 +423,20 @@ ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
 }
 
 _OF_TOPICS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
-    ordering.name: ordering
-    for ordering in (TotalNotification, TotalNotificationAtRoot, TaggedNotification)
+    ordering.name: ordering for ordering in (TotalNotification, TaggedNotification)
 }
 ORDERINGS_OF_TOPICS: Final = frozenset(_OF_TOPICS)
 """Those under which everything that is published in order has a topic."""
 
 ORDERINGS_OF_HOSTS: Final[Mapping[str, type[Ordering]]] = {**ORDERINGS, **_OF_TOPICS}  # type: ignore[type-arg]
 """Those that hosts have; brokers that are not played by hosts do without those of topics."""
+
+SUMMIT: Final = "summit"
+"""At the lowest broker with all subscribers of a topic below: it costs what `pairwise` costs."""
+ROOT: Final = "root"
+"""As near to a sequencer as `tno` can be, and as slow as one; to compare with."""
+MANAGERS: Final = (SUMMIT, ROOT)
+"""Where the managers of topics are, under `tno`."""
 
 DEFAULT_ORDERING: Final = Pairwise.name
 """What does not conflict costs nothing, and who needs no order may say so, one by one."""

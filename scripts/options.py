@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from plait.routing.conflicts import DETECTIONS, FAST
-from plait.routing.orderings import ORDERINGS_OF_HOSTS
+from plait.routing.orderings import MANAGERS, ORDERINGS_OF_HOSTS, SUMMIT
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -83,6 +83,14 @@ detection_option: Final = click.option(
     default=FAST,
     show_default=True,
     help="How to find out what has to wait: quickly, or never in vain; the same on all brokers.",
+)
+managers_option: Final = click.option(
+    "--managers",
+    type=click.Choice(MANAGERS),
+    default=SUMMIT,
+    show_default=True,
+    help="Where topics are managed under tno: at the lowest broker above all subscribers, or at "
+    "the root; the same on all brokers.",
 )
 out_option: Final = click.option(
     "--out",

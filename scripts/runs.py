@@ -149,6 +149,7 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
     yield from ("--ordering", plan.ordering, "--delta", str(plan.delta))
     yield from ("--policy", configuration.routing_policy.value)
     yield from ("--detection", configuration.detection.value)
+    yield from ("--managers", configuration.managers.value)
     if (heartbeat := configuration.heartbeat) is not None:
         yield from ("--heartbeat-interval", str(heartbeat.interval_ms))
         yield from ("--heartbeat-timeout", str(heartbeat.timeout_ms))

@@ -113,6 +113,7 @@ class SimulatedStage:
             policy=self._configuration.routing_policy.value,
             delta=self._delta,
             detection=self._configuration.detection.value,
+            managers=self._configuration.managers.value,
             standby=overlay.rank_of(name),
         )
 

@@ -20,6 +20,7 @@ from plait.broker.sim.crowds import Crowd
 from plait.broker.sim.runs import SimulatedRun, simulate, simulate_crowd
 from plait.broker.sim.workloads import Workload
 from plait.routing.conflicts import FAST
+from plait.routing.orderings import SUMMIT
 from plait.scripts.workload_options import words_of
 
 CHUNK_SEEDS: Final = 10
@@ -34,6 +35,7 @@ class SweepPlan:
     delta: int | None
     """None: drawn, for each crowded run."""
     detection: str
+    managers: str
     workload: Workload
     crowd: Crowd | None = None
     """What crowded runs are made of, in place of the workload, if that is what they are."""
@@ -47,6 +49,8 @@ class SweepPlan:
             words.append(f"--delta {self.delta}")
         if self.detection != FAST:
             words.append(f"--detection {self.detection}")
+        if self.managers != SUMMIT:
+            words.append(f"--managers {self.managers}")
         if self.crowd is not None:
             words.append("--crowd")
             if self.crowd.is_mixed:
@@ -63,6 +67,7 @@ class SweepPlan:
             ordering=self.ordering,
             delta=self.delta,
             detection=self.detection,
+            managers=self.managers,
             workload=self.workload,
             is_traced=is_traced,
         )

@@ -37,7 +37,6 @@ class Ordering(enum.StrEnum):
     PUBLISHED_PROGRESSIVE = "published-progressive"
     PUBLISHED_WHOLE_QUEUE = "published-whole-queue"
     TNO = "tno"
-    TNO_ROOT = "tno-root"
     TNO_TAGGED = "tno-tagged"
 
 
@@ -46,6 +45,13 @@ class Detection(enum.StrEnum):
 
     FAST = "fast"
     EXACT = "exact"
+
+
+class Managers(enum.StrEnum):
+    """Where topics are managed, under total notification order."""
+
+    SUMMIT = "summit"
+    ROOT = "root"
 
 
 class LoggingLevel(enum.StrEnum):
@@ -72,7 +78,6 @@ ORDERINGS: Final = {
     # the pairwise order under the name it has in the literature on topic-based systems, and there
     # what is published has a topic and a stamp.
     "TNO": Ordering.TNO,
-    "TNO-ROOT": Ordering.TNO_ROOT,
     "TNO-TAGGED": Ordering.TNO_TAGGED,
     "SEQUENCER": Ordering.SEQUENCER,
     "SEQUENCER-FILTERED": Ordering.SEQUENCER_FILTERED,
@@ -81,6 +86,7 @@ ORDERINGS: Final = {
     "PUBLISHED-WHOLE-QUEUE": Ordering.PUBLISHED_WHOLE_QUEUE,
 }
 DETECTIONS: Final = {"fast": Detection.FAST, "exact": Detection.EXACT}
+MANAGERS: Final = {"summit": Managers.SUMMIT, "root": Managers.ROOT}
 LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
 
 
@@ -103,6 +109,7 @@ class Configuration:
     logging_level: LoggingLevel = LoggingLevel.LIGHT
     delta: int = 1
     detection: Detection = attrs.field(default=Detection.FAST, kw_only=True)
+    managers: Managers = attrs.field(default=Managers.SUMMIT, kw_only=True)
     heartbeat: Heartbeat | None = attrs.field(default=None, kw_only=True)
     """What brokers do without being told, if there is none."""
     urls: Mapping[str, str] = attrs.field(factory=dict)
@@ -128,6 +135,7 @@ def format_configuration(configuration: Configuration) -> str:
         f"LoggingLevel {_spelled(configuration.logging_level, LOGGING_LEVELS)}",
         f"Delta {configuration.delta}",
         f"Detection {_spelled(configuration.detection, DETECTIONS)}",
+        *_managers_lines(configuration.managers),
         *_heartbeat_lines(configuration.heartbeat),
         "",
         *(f"Site {site.name} Parent {site.parent or 'none'}" for site in sites),
@@ -139,6 +147,10 @@ def format_configuration(configuration: Configuration) -> str:
             address = f" URL {url}" if url else ""
             lines.append(f"Process {process} Is {kinds[process]} On {site.name}{address}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _managers_lines(managers: Managers) -> list[str]:
+    return [] if managers is Managers.SUMMIT else [f"Managers {_spelled(managers, MANAGERS)}"]
 
 
 def _heartbeat_lines(heartbeat: Heartbeat | None) -> list[str]:

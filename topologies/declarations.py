@@ -11,12 +11,14 @@ from plait.topologies.checks import circles, root_flaws, unknown_parents
 from plait.topologies.configuration import (
     DETECTIONS,
     LOGGING_LEVELS,
+    MANAGERS,
     ORDERINGS,
     ROUTING_POLICIES,
     Configuration,
     Detection,
     Heartbeat,
     LoggingLevel,
+    Managers,
     Ordering,
     ProcessKind,
     RoutingPolicy,
@@ -31,7 +33,9 @@ PORT_MAX: Final = 65535
 HEARTBEATS_MIN: Final = 2
 """That fit into a timeout: one of them may be late."""
 
-SettingValue = RoutingPolicy | Ordering | Detection | LoggingLevel | Heartbeat | int | None
+SettingValue = (
+    RoutingPolicy | Ordering | Detection | Managers | LoggingLevel | Heartbeat | int | None
+)
 
 
 @attrs.frozen
@@ -164,6 +168,7 @@ DECLARATIONS: Final[Mapping[str, Callable[[Line], Declaration]]] = {
     "RoutingPolicy": _choice("routing_policy", ROUTING_POLICIES),
     "Ordering": _choice("ordering", ORDERINGS),
     "Detection": _choice("detection", DETECTIONS),
+    "Managers": _choice("managers", MANAGERS),
     "OrderingPolicy": _choice("ordering", ORDERINGS),
     "LoggingLevel": _choice("logging_level", LOGGING_LEVELS),
     "Delta": _delta,

@@ -272,7 +272,7 @@ class ClientCore:
                 self.publishing.on_stable(self.stream.on_progress(message))
             case Welcome():
                 self._take_heartbeats_of(message)
-                self._ordering = message.ordering
+                self._ordering = message.settings.ordering
                 self.session.on_welcome(message, self._now)
             case AttachRequest():
                 self.session.on_attach_request(message)

@@ -52,7 +52,7 @@ from plait.broker.inputs import (
 from plait.broker.limits import DEFAULT_LIMITS, Limits
 from plait.broker.losses import Losses
 from plait.broker.machine.counting import Counters
-from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import is_client
 from plait.broker.messages import (
     Announce,
@@ -74,6 +74,7 @@ from plait.broker.messages import (
     Relocate,
     Relocated,
     Seating,
+    Settings,
     StatusReply,
     StatusRequest,
     Welcome,
@@ -86,7 +87,7 @@ from plait.faulttol.stability import CountError
 from plait.faulttol.steplog import Taken
 from plait.routing.conflicts import FAST
 from plait.routing.ids import NodeId
-from plait.routing.orderings import DEFAULT_ORDERING
+from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 
 _LINES: Final = (LinkState.TO_BROKER, LinkState.TO_CLIENT)
 
@@ -108,6 +109,7 @@ class Host:
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
+        managers: str = SUMMIT,
         standby: int = 0,
         wall_clock_ms: int = 0,
         fences: Fences = NEVER_FENCED,
@@ -125,7 +127,9 @@ class Host:
         incarnations of others, and the `entropy`, which nobody else knows, for the secrets of
         sessions.
         """
-        settings = Settings(ordering=ordering, policy=policy, delta=delta, detection=detection)
+        settings = Settings(
+            ordering=ordering, policy=policy, delta=delta, detection=detection, managers=managers
+        )
         self.me = Identity(
             name, incarnation, address, limits, settings, clients_address, wall_clock_ms
         )

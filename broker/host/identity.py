@@ -4,11 +4,10 @@ import attrs
 
 from plait.broker.limits import Limits
 from plait.broker.machine.interests import POLICIES
-from plait.broker.machine.machine import Settings
-from plait.broker.messages import Life, Welcome
+from plait.broker.messages import Life, Settings, Welcome
 from plait.routing.conflicts import DETECTIONS
 from plait.routing.ids import NodeId
-from plait.routing.orderings import ORDERINGS_OF_HOSTS
+from plait.routing.orderings import MANAGERS, ORDERINGS_OF_HOSTS
 
 
 @attrs.define(eq=False)
@@ -50,11 +49,13 @@ class Identity:
 
     def objection_to(self, welcome: Welcome) -> str | None:
         """What of the settings of an overlay is unknown here."""
+        settings = welcome.settings
         for what, value, known in (
-            ("orders by", welcome.ordering, ORDERINGS_OF_HOSTS),
-            ("detects conflicts by", welcome.detection, DETECTIONS),
-            ("routes by", welcome.policy, POLICIES),
-            ("tolerates", welcome.delta, range(self.limits.path_nodes_max)),
+            ("orders by", settings.ordering, ORDERINGS_OF_HOSTS),
+            ("detects conflicts by", settings.detection, DETECTIONS),
+            ("routes by", settings.policy, POLICIES),
+            ("has managers of topics at", settings.managers, MANAGERS),
+            ("tolerates", settings.delta, range(self.limits.path_nodes_max)),
         ):
             if value not in known:
                 return f"{welcome.host} {what} '{value}', unknown here"
@@ -67,12 +68,7 @@ class Identity:
     def adopt(self, welcome: Welcome) -> None:
         """Take the settings of the overlay that lets this host in."""
         self.limits = self._limits_of(welcome)
-        self.settings = Settings(
-            ordering=welcome.ordering,
-            policy=welcome.policy,
-            delta=welcome.delta,
-            detection=welcome.detection,
-        )
+        self.settings = welcome.settings
 
     def _limits_of(self, welcome: Welcome) -> Limits:
         return self.limits.with_heartbeats(

@@ -97,6 +97,7 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
         "policy": me.settings.policy,
         "delta": me.settings.delta,
         "detection": me.settings.detection,
+        "managers": me.settings.managers,
         "standby": situation.standby,
         "vulnerable": situation.is_vulnerable,
         "brokers": brokers,

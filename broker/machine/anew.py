@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from plait.broker.limits import Limits
 from plait.broker.machine.attachments import Attachment
-from plait.broker.machine.machine import Machine, Settings
-from plait.broker.messages import NodeKind
+from plait.broker.machine.machine import Machine
+from plait.broker.messages import NodeKind, Settings
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import BROKER, Standing, StepLog, longest
 from plait.routing.ids import NodeId

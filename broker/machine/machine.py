@@ -38,6 +38,7 @@ from plait.broker.messages import (
     Publish,
     RefusalCode,
     Refuse,
+    Settings,
     Settled,
     Subscribe,
     Unadvertise,
@@ -45,18 +46,16 @@ from plait.broker.messages import (
 )
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import Standing, Taken
-from plait.routing.conflicts import FAST
 from plait.routing.ids import NodeId, OperationId
 from plait.routing.orderings import (
-    DEFAULT_ORDERING,
     ORDERINGS_OF_HOSTS,
+    ROOT,
     FilteredSequencer,
     Published,
     PublishedProgressive,
     PublishedWholeQueue,
     TaggedNotification,
     TotalNotification,
-    TotalNotificationAtRoot,
 )
 from plait.routing.published import OverlapTables
 from plait.routing.tables import Advertisement, Subscription
@@ -68,26 +67,19 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
     PublishedProgressive.name: (PublishedPublications, OverlapTables),
     PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
     TotalNotification.name: (TopicPublications, TopicTable),
-    TotalNotificationAtRoot.name: (RootedTopicPublications, TopicTable),
     TaggedNotification.name: (TaggedPublications, TopicTable),
 }
 """What an ordering needs that does more than decide when something is settled."""
+_PARTS_OF_MANAGERS: Final[Mapping[tuple[str, str], type[Publications]]] = {
+    (TotalNotification.name, ROOT): RootedTopicPublications,
+}
+"""And where managers of topics are elsewhere than they are if nothing is said."""
 
 
 def can_begin_anew(ordering: str) -> bool:
     """Whether brokers under an ordering begin anew when more than δ have failed."""
     publications, _ = _PARTS.get(ordering, (Publications, None))
     return publications.can_begin_anew
-
-
-@attrs.frozen(kw_only=True)
-class Settings:
-    """What all brokers of an overlay have in common."""
-
-    ordering: str = DEFAULT_ORDERING
-    policy: str = "filter"
-    delta: int = 1
-    detection: str = FAST
 
 
 @attrs.frozen(eq=False)
@@ -154,6 +146,8 @@ class Machine:
         counters = Counters()
         orders = ORDERINGS_OF_HOSTS[settings.ordering]
         publications, observer = _PARTS.get(settings.ordering, (Publications, None))
+        at = settings.ordering, settings.managers
+        publications = _PARTS_OF_MANAGERS.get(at, publications)
         self.requests = Requests(
             self.neighbours,
             self.steps,

@@ -20,7 +20,7 @@ from plait.broker.errors import RemoteProtocolError
 from plait.broker.limits import Limits
 from plait.broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
 from plait.broker.machine.joining import join_streams, waiting
-from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
 from plait.broker.machine.publications import Remembered
 from plait.broker.machine.queues import QueuedPublications
@@ -29,6 +29,7 @@ from plait.broker.machine.streams import Travelling, in_order, kept, kept_from
 from plait.broker.messages import (
     Acknowledge,
     Message,
+    Settings,
     Settled,
     Stamped,
     Unadvertise,

@@ -36,7 +36,7 @@ from plait.broker.node_names import expected_broker_name
 from plait.faulttol.files import make_folder
 from plait.routing.conflicts import FAST
 from plait.routing.ids import NodeId
-from plait.routing.orderings import DEFAULT_ORDERING
+from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 
 
 @attrs.frozen(kw_only=True)
@@ -60,6 +60,7 @@ class BrokerSettings:
     policy: str = "filter"
     delta: int = 1
     detection: str = FAST
+    managers: str = SUMMIT
     standby: int = 0
     """When it takes over from the broker at its join point, see `Host`; 0 is never."""
     metrics: str | None = None
@@ -198,6 +199,7 @@ class _Broker:
             policy=settings.policy,
             delta=settings.delta,
             detection=settings.detection,
+            managers=settings.managers,
             standby=settings.standby,
             fences=fences,
             wall_clock_ms=time.time_ns() // 1_000_000,

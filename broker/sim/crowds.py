@@ -21,7 +21,7 @@ from plait.broker.sim.faults import NO_TROUBLES, PAUSE, Faults, Troubles
 from plait.broker.sim.workloads import move_some
 from plait.broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
 from plait.routing.ids import NodeId, OperationId, SubscriptionId
-from plait.routing.orderings import ORDERINGS_OF_TOPICS
+from plait.routing.orderings import ORDERINGS_OF_TOPICS, SUMMIT
 from plait.routing.values import Value
 
 FASTEST_S, SLOWEST_S = 0.0005, 0.05
@@ -40,6 +40,7 @@ class Crowd:
     ordering: str = "pairwise"
     policy: str = "filter"
     detection: str = "fast"
+    managers: str = SUMMIT
     has_moves: bool = False
     is_mixed: bool = False
     troubles: Troubles = NO_TROUBLES
@@ -160,6 +161,7 @@ class CrowdedRun:
             "ordering": crowd.ordering,
             "policy": crowd.policy,
             "detection": crowd.detection,
+            "managers": crowd.managers,
         }
 
     def client(self, name: str, *, at: str) -> _Client:

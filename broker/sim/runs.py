@@ -15,7 +15,7 @@ from plait.broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
 from plait.faulttol.guarantees import Report, check
 from plait.faulttol.history import Manifest, Record, write_run
 from plait.routing.conflicts import FAST
-from plait.routing.orderings import DEFAULT_ORDERING
+from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 
 BEFORE_FIRST_TICK_S: Final = 4.9
 TIMEOUTS_AFTER: Final = 6
@@ -61,6 +61,7 @@ def simulate(
     delta: int = 1,
     policy: str | None = None,
     detection: str = FAST,
+    managers: str = SUMMIT,
     workload: Workload | None = None,
     is_traced: bool = False,
 ) -> SimulatedRun:
@@ -91,6 +92,7 @@ def simulate(
         delta=delta,
         policy=policy,
         detection=detection,
+        managers=managers,
     )
     world.run(until=BEFORE_FIRST_TICK_S)
     if leftovers(world, run) or workload.has_failures:

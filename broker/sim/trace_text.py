@@ -22,7 +22,7 @@ from plait.faulttol.steplog import UNCHANGED, Entry, LogPart, Taken
 from plait.routing.ids import NodeId
 
 _THE_SAME_FOR_ALL: Final = frozenset(
-    {"version", "address", "ordering", "policy", "delta", "detection", "secret", "past"}
+    {"version", "address", "settings", "secret", "past"}
     | {"heartbeat_interval_ms", "heartbeat_timeout_ms", "logs"}
 )
 """Fields that tell nothing about this message; of `logs`, whoever reads them says what they say."""

@@ -310,6 +310,7 @@ class RandomRun:
         delta: int,
         policy: str,
         detection: str,
+        managers: str,
     ) -> None:
         """Put everything on the world's calendar; `World.run` does the rest."""
         self.world = world
@@ -333,6 +334,7 @@ class RandomRun:
             "delta": delta,
             "policy": policy,
             "detection": detection,
+            "managers": managers,
         }
         for name in self.overlay.brokers:
             # Most brokers are there from the beginning, some join while the others are at work.

@@ -58,7 +58,7 @@ from plait.broker.sim.trace_text import describe_delivery, describe_message
 from plait.faulttol.history import MemoryHistory, Record
 from plait.routing.conflicts import FAST
 from plait.routing.ids import NodeId
-from plait.routing.orderings import DEFAULT_ORDERING
+from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 
 LAUNCHER: Final = NodeId("plait-launcher")
 """Who writes down what was done to nodes."""
@@ -176,6 +176,7 @@ class World:
         policy: str = "filter",
         delta: int = 1,
         detection: str = FAST,
+        managers: str = SUMMIT,
         standby: int = 0,
     ) -> Node:
         """Start a broker; unless it is given another one, its address is its name."""
@@ -185,6 +186,7 @@ class World:
             "policy": policy,
             "delta": delta,
             "detection": detection,
+            "managers": managers,
             "standby": standby,
         }
         core, door = self.cores.host(

@@ -19,7 +19,7 @@ from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from plait.scripts.async_entry import run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from plait.scripts.monitor import wait_until_joined
-from plait.scripts.options import AddressType, detection_option, examples
+from plait.scripts.options import AddressType, detection_option, examples, managers_option
 from plait.scripts.run_directory import checked_run_id
 from plait.scripts.standard_streams import say
 from plait.scripts.supervision import accept_supervision
@@ -75,6 +75,7 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     help="Crashes at a time to survive; the same on all brokers.",
 )
 @detection_option
+@managers_option
 @click.option(
     "--heartbeat-interval",
     "interval_ms",
@@ -154,6 +155,7 @@ def command(
     policy: str,
     delta: int,
     detection: str,
+    managers: str,
     interval_ms: int,
     timeout_ms: int,
     standby: int,
@@ -194,6 +196,7 @@ def command(
         policy=policy,
         delta=delta,
         detection=detection,
+        managers=managers,
         standby=standby,
         metrics=metrics,
         state=state,

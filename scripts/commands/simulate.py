@@ -13,7 +13,13 @@ from plait.broker.sim.crowds import Crowd
 from plait.broker.sim.workloads import Workload
 from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from plait.scripts.errors import GuaranteeViolatedError
-from plait.scripts.options import SeedRangeType, detection_option, examples, json_option
+from plait.scripts.options import (
+    SeedRangeType,
+    detection_option,
+    examples,
+    json_option,
+    managers_option,
+)
 from plait.scripts.run_directory import make_folder_for_runs
 from plait.scripts.sweep import Outcome, SweepPlan, cores, sweep
 from plait.scripts.terminal import redraw_line
@@ -48,6 +54,7 @@ from plait.scripts.workload_options import workload_of, workload_options
     help="Crashes that the overlay is made to survive.",
 )
 @detection_option
+@managers_option
 @workload_options
 @click.option(
     "--crowd",
@@ -79,6 +86,7 @@ def command(
     ordering: str,
     delta: int | None,
     detection: str,
+    managers: str,
     crowd: bool,
     mixed: bool,
     beyond: bool,
@@ -109,8 +117,11 @@ def command(
         ordering=ordering,
         delta=delta,
         detection=detection,
+        managers=managers,
         workload=workload,
-        crowd=_crowd(workload, ordering, delta, detection, is_mixed=mixed) if crowd else None,
+        crowd=_crowd(workload, ordering, delta, detection, managers, is_mixed=mixed)
+        if crowd
+        else None,
         out=out,
     )
     if seed is not None:
@@ -121,7 +132,13 @@ def command(
 
 
 def _crowd(
-    workload: Workload, ordering: str, delta: int | None, detection: str, *, is_mixed: bool
+    workload: Workload,
+    ordering: str,
+    delta: int | None,
+    detection: str,
+    managers: str,
+    *,
+    is_mixed: bool,
 ) -> Crowd:
     """What crowded runs are made of; they draw the rest themselves."""
     troubles = attrs.evolve(workload.troubles, cuts=0, twins=0, pairs=0, bad_disks=False)
@@ -134,6 +151,7 @@ def _crowd(
         delta=delta,
         ordering=ordering,
         detection=detection,
+        managers=managers,
         has_moves=workload.moves > 0,
         is_mixed=is_mixed,
         troubles=troubles,

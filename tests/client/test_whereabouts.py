@@ -4,7 +4,7 @@ import attrs
 
 from plait.broker.client.whereabouts import Whereabouts
 from plait.broker.limits import DEFAULT_LIMITS
-from plait.broker.messages import HostPlace, Life, Seat, Seating, Welcome
+from plait.broker.messages import HostPlace, Life, Seat, Seating, Settings, Welcome
 from plait.routing.ids import NodeId
 
 
@@ -28,10 +28,7 @@ def welcome(term: int = 1, host: str = "h1") -> Welcome:
         term=term,
         host=NodeId(host),
         incarnation=1,
-        ordering="pairwise",
-        policy="filter",
-        delta=1,
-        detection="fast",
+        settings=Settings(ordering="pairwise"),
         heartbeat_interval_ms=500,
         heartbeat_timeout_ms=3000,
         resumed=False,

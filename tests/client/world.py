@@ -42,7 +42,7 @@ from plait.broker.inputs import (
 )
 from plait.broker.limits import Limits
 from plait.broker.log_codec import LogWriter
-from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import Below, Neighbour
 from plait.broker.machine.neighbours import Progress as Counted
 from plait.broker.machine.rebuild import Attachment, kept, rebuild
@@ -61,6 +61,7 @@ from plait.broker.messages import (
     RefusalCode,
     Seat,
     Seating,
+    Settings,
     Welcome,
 )
 from plait.broker.outbox import Outbox
@@ -354,10 +355,7 @@ class Host:
             term=self.term,
             host=NodeId(self.name),
             incarnation=1,
-            ordering="pairwise",
-            policy="filter",
-            delta=1,
-            detection="fast",
+            settings=Settings(ordering="pairwise"),
             heartbeat_interval_ms=self.world.limits.heartbeat_interval_ms,
             heartbeat_timeout_ms=self.world.limits.heartbeat_timeout_ms,
             resumed=resumed,

@@ -9,8 +9,7 @@ from plait.broker.host.link_states import LinkState
 from plait.broker.host.seats import Seats
 from plait.broker.inputs import LinkId
 from plait.broker.limits import Limits
-from plait.broker.machine.machine import Settings
-from plait.broker.messages import Life, Message, ProbeReply
+from plait.broker.messages import Life, Message, ProbeReply, Settings
 from plait.broker.outbox import Outbox
 from plait.routing.ids import NodeId
 

@@ -6,12 +6,13 @@ from plait.broker.errors import NoTopicError
 from plait.broker.holding import describe_held
 from plait.faulttol.stamps import verify_order
 from tests.host.worlds import Client, Lively
+from tests.rules import rule_of
 
 TOPICS = ("topic IN ('ibm', 'sun', 'hp')", "topic IN ('ibm', 'sun')", "topic = 'sun'")
 
 
 def overlay(ordering: str = "tno") -> Lively:
-    overlay = Lively(ordering=ordering)
+    overlay = Lively(**rule_of(ordering))
     overlay.brokers("root", left="root", right="root", far="left")
     return overlay
 
@@ -37,7 +38,7 @@ def talk(overlay: Lively, clients: list[Client], rounds: int) -> None:
     overlay.passes(2)
 
 
-@pytest.mark.parametrize("ordering", ["tno", "tno-root"])
+@pytest.mark.parametrize("ordering", ["tno", "tno@root"])
 def test_deliveries_say_where_they_belong_and_that_is_where_they_come(ordering: str) -> None:
     world = overlay(ordering)
     clients = crowd(world)
@@ -50,7 +51,7 @@ def test_deliveries_say_where_they_belong_and_that_is_where_they_come(ordering: 
     of_ibm = [d.stamp.number for d in everything if d.stamp and d.content["topic"] == "ibm"]
     assert of_ibm == list(range(1, 17))
     assert clients[0].received == clients[3].received
-    assert world.troubles(ordering) == []
+    assert world.troubles() == []
     report = verify_order(world.world.records())
     assert report.violations == ()
     assert (report.stamped, report.unnumbered, report.topics) == (48 + 32 + 16 + 48, 0, 3)

@@ -7,10 +7,10 @@ import attrs
 
 from plait.broker.limits import Limits
 from plait.broker.machine.invariants import check_invariants
-from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.machine import Batch, Machine
 from plait.broker.machine.neighbours import Neighbour, Progress
 from plait.broker.machine.rebuild import Attachment, attach
-from plait.broker.messages import Message, Publish
+from plait.broker.messages import Message, Publish, Settings
 from plait.faulttol.steplog import LogPart, StepLog, Taken
 from plait.routing.ids import NodeId
 from tests.machine.canonical import Form, digest

@@ -33,8 +33,9 @@ import attrs
 
 from plait.broker.limits import Limits
 from plait.broker.machine.invariants import check_invariants
-from plait.broker.machine.machine import Machine, Settings
+from plait.broker.machine.machine import Machine
 from plait.broker.machine.rebuild import rebuild
+from plait.broker.messages import Settings
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import BROKER, CLIENT, Standing, Taken
 from plait.routing.conflicts import FAST

@@ -15,7 +15,7 @@ from plait.broker.limits import Limits
 from plait.broker.machine.attachments import Attachment, StreamEnd, Told, attach
 from plait.broker.machine.invariants import check_invariants
 from plait.broker.machine.joining import reattach
-from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.machine import Batch, Machine
 from plait.broker.machine.neighbours import UP, Below, Control, Neighbour, Progress
 from plait.broker.machine.rebuild import TooManyFailedError, rebuild
 from plait.broker.machine.steps import subject
@@ -31,6 +31,7 @@ from plait.broker.messages import (
     Message,
     NodeKind,
     Publish,
+    Settings,
     Stamped,
     Subscribe,
     Unadvertise,
@@ -47,6 +48,7 @@ from plait.routing.topics.position import Clock, Position
 from plait.routing.topics.protocol import Topic
 from plait.routing.values import Content
 from tests.machine.wire import Lines, through_bytes
+from tests.rules import rule_of
 
 LIMITS: Final = Limits(progress_batch=3)
 Parcel = tuple[int, list[Message], dict[NodeId, LogPart]]
@@ -61,7 +63,7 @@ def content_of(value: int) -> Content:
 
 def wanted(low: int, high: int, ordering: str) -> str:
     """A filter for these values."""
-    if ordering in ORDERINGS_OF_TOPICS:
+    if rule_of(ordering)["ordering"] in ORDERINGS_OF_TOPICS:
         topics = ", ".join(f"'t{value}'" for value in range(low, high + 1))
         return f"topic IN ({topics})"
     return f"x BETWEEN {low} AND {high}"
@@ -334,7 +336,7 @@ class World:
         self.meanings: dict[NodeId, dict[OperationId, Any]] = defaultdict(dict)
         """What each operation is about of which a broker has heard since it was taken up last."""
         self.delta = delta
-        self.settings = Settings(ordering=ordering, policy=policy, delta=delta)
+        self.settings = Settings(**rule_of(ordering), policy=policy, delta=delta)
         self.time = 0
         self.stats: Counter[str] = Counter()
         self.differences: list[str] = []

@@ -7,8 +7,8 @@ import pytest
 from plait.broker.codec import encode_content
 from plait.broker.limits import Limits
 from plait.broker.machine.invariants import check_invariants
-from plait.broker.machine.machine import Batch, Machine, Settings
-from plait.broker.messages import Advertise, Leave, Publish, Subscribe
+from plait.broker.machine.machine import Batch, Machine
+from plait.broker.messages import Advertise, Leave, Publish, Settings, Subscribe
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import Standing
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId

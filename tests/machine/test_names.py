@@ -9,10 +9,10 @@ import pytest
 
 from plait.broker.limits import Limits
 from plait.broker.machine.attachments import attach
-from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.machine import Batch, Machine
 from plait.broker.machine.neighbours import Neighbour
 from plait.broker.machine.rebuild import rebuild
-from plait.broker.messages import Confirm, Join, Leave, Message, NodeKind, Refuse
+from plait.broker.messages import Confirm, Join, Leave, Message, NodeKind, Refuse, Settings
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import BROKER, CLIENT, Standing, Taken
 from plait.routing.ids import NodeId, OperationId

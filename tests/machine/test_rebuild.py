@@ -10,9 +10,8 @@ import pytest
 
 from plait.broker.limits import Limits
 from plait.broker.machine import rebuild as rebuilding
-from plait.broker.machine.machine import Settings
 from plait.broker.machine.rebuild import TooManyFailedError
-from plait.broker.messages import NodeKind
+from plait.broker.messages import NodeKind, Settings
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import (
     GONE_REMEMBERED,
@@ -38,7 +37,7 @@ ORDERINGS: Final = (
     "published-progressive",
     "published-whole-queue",
     "tno",
-    "tno-root",
+    "tno@root",
     "tno-tagged",
 )
 

@@ -21,7 +21,7 @@ from plait.routing.topics.table import topics_of
 from tests.machine.overlay import World, random_world
 
 IBM, SUN = Topic("ibm"), Topic("sun")
-EACH = pytest.mark.parametrize("ordering", ["tno", "tno-root", "tno-tagged"])
+EACH = pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno-tagged"])
 
 
 def troubles_of(seed: int, *, ordering: str = "tno", **settings: Any) -> list[str]:

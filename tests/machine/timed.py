@@ -15,12 +15,22 @@ import attrs
 
 from plait.broker.codec import encode, encode_content
 from plait.broker.limits import Limits
-from plait.broker.machine.machine import Batch, Machine, Settings
+from plait.broker.machine.machine import Batch, Machine
 from plait.broker.machine.neighbours import Neighbour
-from plait.broker.messages import Advertise, Join, Message, Publish, Settled, Stamped, Subscribe
+from plait.broker.messages import (
+    Advertise,
+    Join,
+    Message,
+    Publish,
+    Settings,
+    Settled,
+    Stamped,
+    Subscribe,
+)
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import BROKER, Key, Standing, Taken
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from tests.rules import rule_of
 
 LINK_S: Final = 0.01
 
@@ -44,7 +54,7 @@ class Timed:
 
     def __init__(self, ordering: str, cores: int = 4, edges: int = 5) -> None:
         self.now = 0.0
-        self._settings = Settings(ordering=ordering)
+        self._settings = Settings(**rule_of(ordering))
         self._queue: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = itertools.count()
         self.machines: dict[NodeId, Machine] = {}
@@ -231,7 +241,7 @@ def cost_of(
 def main() -> None:
     """Print what orderings cost."""
     for name, workload in WORKLOADS.items():
-        for ordering in ("fifo", "pairwise", "sequencer", "tno"):
+        for ordering in ("fifo", "pairwise", "sequencer", "tno", "tno@root"):
             cost = cost_of(ordering, workload)
             print(
                 f"{name:26} {ordering:10} {cost.delay_ms:6.1f} ms {cost.messages:6.1f} messages"

@@ -53,6 +53,7 @@ from plait.broker.messages import (
     Publish,
     Seat,
     Seating,
+    Settings,
     StatusRequest,
     Welcome,
 )
@@ -203,7 +204,7 @@ def joins(node: NodeId) -> list[Message]:
 
 def welcome(node: NodeId, ordering: str) -> Welcome:
     usual: Welcome = SAMPLE_OF[Welcome]
-    return attrs.evolve(usual, node=node, host=node, ordering=ordering)
+    return attrs.evolve(usual, node=node, host=node, settings=Settings(ordering=ordering))
 
 
 def begun(ordering: str, join: str | None = None) -> Host:

@@ -96,7 +96,7 @@ def test_a_scenario_keeps_every_guarantee_on_processes(
     assert PAIRS[pair] in (None, deliveries.total())
 
 
-@pytest.mark.parametrize("ordering", ["tno", "tno-root", "tno-tagged"])
+@pytest.mark.parametrize("ordering", ["tno", "tno-tagged"])
 def test_order_among_topics_can_be_checked_by_stamps_alone(ordering: str, tmp_path: Path) -> None:
     pair, out = ("topics.conf", "topics.script"), tmp_path / "out"
     deliveries = deliveries_by_subscriber(pair, out, "--simulate", "--ordering", ordering)

@@ -17,6 +17,7 @@ from plait.broker.sim.faults import Troubles
 from plait.broker.sim.runs import SimulatedRun, simulate
 from plait.broker.sim.workloads import Workload
 from plait.faulttol.guarantees import Violation
+from plait.routing.orderings import SUMMIT
 from plait.scripts.main import cli
 from plait.scripts.workload_options import TROUBLE_OPTIONS, WORKLOAD_OPTIONS
 from tests.patience import PATIENCE_S, attempts
@@ -104,6 +105,7 @@ def test_crowds_are_drawn_and_repeated_as_such() -> None:
         ordering="pairwise",
         delta=None,
         detection="fast",
+        managers=SUMMIT,
         workload=Workload(moves=3),
         crowd=Crowd(has_moves=True, is_mixed=True),
         out=None,
@@ -192,7 +194,7 @@ def test_the_folder_of_its_runs_is_made_but_none_on_the_way(
 
 def test_several_processes_find_what_one_finds() -> None:
     plan = plait.scripts.sweep.SweepPlan(
-        ordering="fifo", delta=1, detection="fast", workload=Workload(), out=None
+        ordering="fifo", delta=1, detection="fast", managers=SUMMIT, workload=Workload(), out=None
     )
     seeds = range(2 * plait.scripts.sweep.CHUNK_SEEDS)
 

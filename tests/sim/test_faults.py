@@ -9,6 +9,7 @@ from plait.broker.sim.runs import simulate
 from plait.broker.sim.workloads import RandomRun, Workload
 from plait.broker.sim.world import LIVELY_LIMITS, World
 from plait.routing.ids import NodeId
+from plait.routing.orderings import SUMMIT
 
 EVERYTHING = Workload(
     crashes=2,
@@ -22,7 +23,13 @@ EVERYTHING = Workload(
 
 def _run(world: World, workload: Workload, *, delta: int = 1) -> RandomRun:
     return RandomRun(
-        world, workload, ordering="pairwise", delta=delta, policy="filter", detection="fast"
+        world,
+        workload,
+        ordering="pairwise",
+        delta=delta,
+        policy="filter",
+        detection="fast",
+        managers=SUMMIT,
     )
 
 

@@ -7,9 +7,10 @@ from plait.broker.sim.faults import Troubles
 from plait.broker.sim.runs import SimulatedRun, simulate, simulate_crowd
 from plait.broker.sim.workloads import Workload
 from plait.faulttol.stamps import verify_order
+from tests.rules import rule_of
 from tests.sweeps import Seeds
 
-EACH = pytest.mark.parametrize("ordering", ["tno", "tno-root", "tno-tagged"])
+EACH = pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno-tagged"])
 
 
 def troubles(run: SimulatedRun) -> list[str]:
@@ -21,14 +22,14 @@ def troubles(run: SimulatedRun) -> list[str]:
 def test_nothing_goes_wrong_while_brokers_crash(ordering: str, seeds: Seeds) -> None:
     workload = Workload(crashes=2)
     for seed in seeds(8, 300):
-        run = simulate(seed, ordering=ordering, delta=1 + seed % 2, workload=workload)
+        run = simulate(seed, **rule_of(ordering), delta=1 + seed % 2, workload=workload)
         assert troubles(run) == [], f"seed {seed}"
 
 
 @EACH
 def test_nothing_goes_wrong_in_a_crowd(ordering: str, seeds: Seeds) -> None:
     for seed in seeds(10, 300):
-        crowd = Crowd(ordering=ordering, has_moves=seed % 2 == 0)
+        crowd = Crowd(**rule_of(ordering), has_moves=seed % 2 == 0)
         assert troubles(simulate_crowd(seed, crowd)) == [], f"seed {seed}"
 
 
@@ -36,5 +37,5 @@ def test_nothing_goes_wrong_in_a_crowd(ordering: str, seeds: Seeds) -> None:
 def test_nothing_goes_wrong_while_connections_end(ordering: str, seeds: Seeds) -> None:
     workload = Workload(breaks=4, troubles=Troubles(cuts=1))
     for seed in seeds(6, 100):
-        run = simulate(seed, ordering=ordering, workload=workload)
+        run = simulate(seed, **rule_of(ordering), workload=workload)
         assert troubles(run) == [], f"seed {seed}"

@@ -83,7 +83,6 @@ def test_what_is_not_said_is_as_it_was_in_the_beginning() -> None:
         ("TOTAL", "pairwise"),
         ("PairWise", "pairwise"),
         ("TNO", "tno"),
-        ("tno-root", "tno-root"),
         ("TNO-Tagged", "tno-tagged"),
         ("SEQUENCER", "sequencer"),
         ("SEQUENCER-FILTERED", "sequencer-filtered"),

@@ -13,6 +13,7 @@ from plait.topologies.configuration import (
     Detection,
     Heartbeat,
     LoggingLevel,
+    Managers,
     Ordering,
     RoutingPolicy,
     format_configuration,
@@ -76,6 +77,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
         draw(NUMBERS),
         {name: f"tcp://localhost:{4000 + len(name)}/{name}" for name in with_url},
         detection=draw(st.sampled_from(Detection)),
+        managers=draw(st.sampled_from(Managers)),
         heartbeat=draw(st.none() | HEARTBEATS),
     )
 
