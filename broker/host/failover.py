@@ -498,6 +498,11 @@ class Failover:
         if machine is None or seat is None or broker != connection.peer:
             parts.connections.close(connection, GoodbyeCode.LEFT, "not needed any more")
             return
+        if not parts.seats.is_lost(broker, parts.doubts.doubted()):
+            # Whoever asks has not heard of the term in which it is played: that goes on.
+            reason = f"{broker} is played by {seat.host} in term {seat.term}"
+            parts.connections.close(connection, GoodbyeCode.LEFT, reason)
+            return
         old = parts.connections.line(node, broker)
         if old is not None and old is not connection:
             self.hang_up(old, f"{broker} is taken up elsewhere")
@@ -557,7 +562,8 @@ class Failover:
         purpose = ToBroker(node, broker)
         if any(c.purpose == purpose for c in parts.connections.with_state(*_ON_THE_WAY)):
             return
-        if parts.doubts.standing_of(seat.life) is Standing.VISITED:
+        is_visited = parts.doubts.standing_of(seat.life) is Standing.VISITED
+        if is_visited and not parts.seats.is_lost(broker):
             return  # it is known in a moment whether it lives
         doubted = parts.doubts.doubted()
         if parts.me.settings.delta and parts.seats.is_lost(broker, doubted):

@@ -522,6 +522,7 @@ class Host:
 
     def _on_part_of_attachment(self, connection: Connection, message: Message) -> None:
         if isinstance(message, Attach):
+            self.parts.seats.require_term(message.to, message.term)
             connection.reader = AttachmentReader(self.me.limits)
         if connection.reader is None:
             raise RemoteProtocolError(f"{type(message).__name__} before Attach")

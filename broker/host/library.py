@@ -97,6 +97,8 @@ class Library:
             log = self._logs.get(broker)
             if log is None:
                 log = self._logs[broker] = StepLog()
+            if part.term > log.term:
+                self._seats.require_term(broker, part.term)
             known = log.last if log.term == part.term else 0
             if part.term >= log.term and part.first > known and part.first != part.base:
                 raise RemoteProtocolError(

@@ -353,7 +353,7 @@ class Takeovers:
         return [
             attrs.evolve(
                 seat,
-                term=seat.term + 1,
+                term=self._last_term_of(seat.broker) + 1,
                 host=life.host,
                 incarnation=life.incarnation,
                 is_vacant=False,
@@ -362,6 +362,14 @@ class Takeovers:
             for seat in seats
             if seat is not None
         ]
+
+    def _last_term_of(self, broker: NodeId) -> int:
+        """The last term of which anybody knows who has attached: nobody listens to that again.
+
+        Whoever played it then may have failed before others had heard who that was.
+        """
+        attached = (each.term for (_, to), each in self._attached.items() if to == broker)
+        return max(self._term_of(broker), self._library.log_of(broker).term, *attached, 0)
 
     def end(
         self, region: frozenset[NodeId], attachments: Iterable[Attachment]

@@ -7,9 +7,11 @@ import attrs
 
 from plait.broker.codec import encode_content
 from plait.broker.effects import CloseLink, Effect, SendMessage, SetTimer, Stop
+from plait.broker.host.attaching import attachment_messages
 from plait.broker.host.host import Host
 from plait.broker.inputs import Input, LinkClosed, LinkId, LinkOpened, MessagesReceived, TimerFired
 from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.machine.attachments import Attachment, StreamEnd
 from plait.broker.machine.machine import Machine
 from plait.broker.messages import (
     PROTOCOL_VERSION,
@@ -209,6 +211,26 @@ class Peer:
         publication = Publish(self.name, self.incarnation, self._published, 0, CONTENT, body)
         return attrs.evolve(publication, **changes)
 
+    def attaches(self, to: str, *, term: int = 1, **changes: Any) -> list[Message]:
+        """Say what it has of a broker that has failed: nothing, unless told otherwise."""
+        nothing = StreamEnd(stable=0, confirmed=0, kept=())
+        attachment = Attachment(
+            node=self.name,
+            kind=NodeKind.CLIENT,
+            incarnation=self.incarnation,
+            to=NodeId(to),
+            taken=0,
+            sent=nothing,
+            received=nothing,
+            controls=(),
+            advertisements=(),
+            subscriptions=(),
+            known_advertisements=frozenset(),
+            known_subscriptions=frozenset(),
+            logs={},
+        )
+        return self.says(*attachment_messages(attrs.evolve(attachment, **changes), term))
+
     def confirms(self, count: int) -> None:
         """It has received so much."""
         self.says(Progress(received=count, sent=0, forgotten=0))
@@ -224,6 +246,11 @@ class Peer:
     def welcome(self) -> Welcome | None:
         """How it was welcomed, if it was."""
         return next((m for m in self.heard if isinstance(m, Welcome)), None)
+
+    @property
+    def step(self) -> int:
+        """The last one of the broker that it was told."""
+        return max((m.step for m in self.heard if isinstance(m, EndOfStep)), default=0)
 
     @property
     def is_to_attach(self) -> bool:

@@ -2,7 +2,11 @@
 
 import pytest
 
+from plait.broker.host.link_states import LinkState
+from plait.broker.inputs import MessagesReceived
+from plait.broker.messages import AttachRequest, Seat, Seating
 from plait.routing.ids import NodeId
+from tests.host.peers import Visited
 from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Lively
 
 
@@ -386,3 +390,40 @@ def test_a_root_that_was_alone_is_the_root_again_when_it_comes_back() -> None:
     assert overlay.players("b0") == ["b0"]
     assert overlay.host("b0").parts.playing.brokers[NodeId("b0")].term == 2
     assert overlay.troubles() == []
+
+
+def test_a_broker_is_taken_up_in_a_term_later_than_all_of_which_its_neighbours_know() -> None:
+    """Whoever took it up before may have failed as soon as one of them had heard so."""
+    overlay = Lively()
+    ears = Visited(overlay)
+    overlay.brokers("b0", b1="b0")
+    client = ears.peer("client", "b1").joins()
+    overlay.passes(0.1)
+    assert client.welcome is not None
+    overlay.crashes("b1")
+    overlay.passes(2.5 * LINK_DELAY_S)
+    back = ears.peer(
+        "client", "b0", to="b1", known_term=3, taken=client.step, secret=client.welcome.secret
+    )
+    back.attaches("b1", term=3, taken=client.step, logs=overlay.host("b0").parts.library.known())
+
+    assert back.welcome is not None
+    assert (back.welcome.term, back.welcome.resumed) == (4, True)
+    assert overlay.troubles() == []
+
+
+def test_who_knows_a_later_term_does_not_attach_for_the_one_before() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    overlay.crashes("b0")
+    node = overlay.world.nodes[NodeId("b2")]
+    asking = overlay.host("b2").parts.connections.with_state
+    while not (greeting := asking(LinkState.AWAITING_WELCOME)):
+        overlay.passes(LINK_DELAY_S / 2)
+    life = overlay.host("b1").me.life
+    b0 = NodeId("b0")
+    later = Seat(broker=b0, parent="", term=2, host=life.host, incarnation=life.incarnation)
+    for message in (Seating(seats=(later,)), AttachRequest(broker=b0)):
+        overlay.world._tell(node, MessagesReceived(greeting[0].link, [message]))
+
+    assert not overlay.host("b2").parts.sealed
