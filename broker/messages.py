@@ -323,7 +323,8 @@ class Advertise:
     client: NodeId
     filter: str
     path: tuple[NodeId, ...]
-    """The last δ + 1 nodes it passed, the sender last."""
+    """The last δ + 1 nodes it passed, the sender last; its client by the name of its life (`p/7`),
+    but in what that says itself."""
 
 
 @attrs.frozen(kw_only=True)

@@ -26,7 +26,7 @@ class RoutingEntry(Generic[Id]):
     client: NodeId
     filter: Filter
     path: tuple[NodeId, ...] = attrs.field(validator=attrs.validators.min_len(1))
-    """The last hops on its way here, the nearest last: enough to go round failed brokers."""
+    """The last hops on its way here, the nearest last."""
     ordered: bool = True
     hop: NodeId = attrs.field()
     """The way to its client: the neighbour it came from, or a name that stays when that changes."""

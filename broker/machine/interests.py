@@ -128,7 +128,7 @@ class Interests:
                 id=advertise.advertisement,
                 client=advertise.client,
                 filter=accepted,
-                path=advertise.path,
+                path=_path_from(source, advertise),
                 hop=source.hop,
             )
             self._install_advertisement(entry, source, now)
@@ -250,7 +250,7 @@ class Interests:
                 id=subscribe.subscription,
                 client=subscribe.client,
                 filter=accepted,
-                path=subscribe.path,
+                path=_path_from(source, subscribe),
                 hop=source.hop,
                 ordered=subscribe.ordered,
             )
@@ -543,24 +543,21 @@ class Interests:
             return None
         return parsed
 
-    def whole_path(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
-        """The life of the client that it belongs to, and the brokers on the way from there."""
-        neighbour = self._neighbours.get(entry.hop)
-        if neighbour is not None and is_client(neighbour):
-            assert isinstance(neighbour, Below)
-            return (self.life_of(neighbour),)
-        return entry.path
-
-    @staticmethod
-    def life_of(client: Below) -> NodeId:
-        """The name of one life of a client."""
-        return NodeId(f"{client.node}/{client.incarnation}")
-
     def path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node; all, if publications go back by them."""
-        if self._is_path_whole:
-            return (*self.whole_path(entry), self._node)
-        return (*entry.path, self._node)[-(self._delta + 1) :]
+        whole = (*entry.path, self._node)
+        return whole if self._is_path_whole else whole[-(self._delta + 1) :]
+
+
+def life_of(client: NodeId, incarnation: int) -> NodeId:
+    """The name of one life of a client: the beginning of every path from there."""
+    return NodeId(f"{client}/{incarnation}")
+
+
+def _path_from(source: Neighbour, request: Advertise | Subscribe) -> tuple[NodeId, ...]:
+    if isinstance(source, Below) and is_client(source):
+        return (life_of(source.node, source.incarnation),)
+    return request.path
 
 
 def _by_name(entries: Iterable[Entry_]) -> list[Entry_]:

@@ -26,6 +26,7 @@ import attrs
 from plait.broker.codec import decode_content
 from plait.broker.errors import RemoteProtocolError
 from plait.broker.machine.asking import AskingPublications, key_of
+from plait.broker.machine.interests import life_of
 from plait.broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
 from plait.broker.messages import Message, PlacesRequest, Publish, Turn, Turns
 from plait.faulttol.steplog import NO_PLACE, Entry, Key, Place, StepLog
@@ -151,7 +152,7 @@ class PlacedPublications(AskingPublications[PlacesRequest, Turns]):
 
     def _way_to(self, entry: Subscription) -> tuple[NodeId, tuple[NodeId, ...]]:
         """A life of a subscriber, and the brokers on the way to it, the last one first."""
-        life, *way = self.interests.whole_path(entry)
+        life, *way = entry.path
         return life, tuple(way)
 
     def _placed_route(self, key: Key, step: int, turns: Iterable[Turn]) -> _PlacedRoute:
@@ -178,7 +179,9 @@ class PlacedPublications(AskingPublications[PlacesRequest, Turns]):
     def _client_of(self, life: NodeId) -> Below | None:
         """The client here that has this life; None if it is over."""
         client = self.neighbours.below.get(NodeId(life.rpartition("/")[0]))
-        return client if client is not None and self.interests.life_of(client) == life else None
+        if client is None or life_of(client.node, client.incarnation) != life:
+            return None
+        return client
 
     def _settle(self, arrival: Arrival) -> None:
         """Ask for turns for what is published here, and pass on what has them."""

@@ -19,6 +19,7 @@ import attrs
 from plait.broker.errors import RemoteProtocolError
 from plait.broker.limits import Limits
 from plait.broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
+from plait.broker.machine.interests import life_of
 from plait.broker.machine.joining import join_streams, waiting
 from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
@@ -29,6 +30,7 @@ from plait.broker.machine.streams import Travelling, in_order, kept, kept_from
 from plait.broker.messages import (
     Acknowledge,
     Message,
+    NodeKind,
     Settings,
     Settled,
     Stamped,
@@ -40,7 +42,7 @@ from plait.faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepL
 from plait.routing.filter_text import parse_filter
 from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
 from plait.routing.orderings import ORDERINGS_OF_HOSTS, Ordering
-from plait.routing.tables import Advertisement, RoutingEntry, Subscription
+from plait.routing.tables import Advertisement, Id, RoutingEntry, Subscription
 
 __all__ = [
     "Attachment",
@@ -379,29 +381,33 @@ class Rebuilding:
         """
         for (node, to), attachment in self._attached.items():
             for announced in attachment.advertisements:
-                self._advertised(node, to, announced.entry, self._span(node, to, announced))
+                advertisement = _as_taken(attachment, announced.entry)
+                self._advertised(node, to, advertisement, self._span(node, to, announced))
                 yield
-        for to, node, interest in self._of_the_absent(is_advertisement=True):
-            announced_entry: Advertisement = _entry(AdvertisementId(interest.name), node, interest)
+        for to, life, interest in self._of_the_absent(is_advertisement=True):
+            node, _ = life
+            announced_entry: Advertisement = _entry(AdvertisementId(interest.name), life, interest)
             self._advertised(node, to, announced_entry, self._span_of_interest(to, node, interest))
             yield
         for (node, to), attachment in self._attached.items():
             for asked in attachment.subscriptions:
-                self._subscribed(node, to, asked.entry, self._span(node, to, asked))
+                subscription = _as_taken(attachment, asked.entry)
+                self._subscribed(node, to, subscription, self._span(node, to, asked))
                 yield
-        for to, node, interest in self._of_the_absent(is_advertisement=False):
-            asked_entry: Subscription = _entry(SubscriptionId(interest.name), node, interest)
+        for to, life, interest in self._of_the_absent(is_advertisement=False):
+            node, _ = life
+            asked_entry: Subscription = _entry(SubscriptionId(interest.name), life, interest)
             self._subscribed(node, to, asked_entry, self._span_of_interest(to, node, interest))
             yield
 
     def _of_the_absent(
         self, *, is_advertisement: bool
-    ) -> Iterator[tuple[NodeId, NodeId, Interest]]:
+    ) -> Iterator[tuple[NodeId, tuple[NodeId, int], Interest]]:
         for to, members in self._members.items():
             for node, standing in members.detached.items():
                 for interest in standing.interests:
                     if interest.is_advertisement == is_advertisement:
-                        yield to, node, interest
+                        yield to, (node, standing.incarnation), interest
 
     def _span_of_interest(self, to: NodeId, node: NodeId, interest: Interest) -> "_Span | None":
         """From when to when a broker knew what a client had told it that is away."""
@@ -776,12 +782,19 @@ def _hop_of(machine: Machine, source: NodeId) -> NodeId:
     return UP if parent is not None and parent.node == source else source
 
 
-def _entry(name: Any, client: NodeId, interest: Interest) -> Any:
-    """What a client has told, as its broker has it in a table."""
+def _entry(name: Any, life: tuple[NodeId, int], interest: Interest) -> Any:
+    """What a client has told in one life, as its broker has it in a table."""
     return RoutingEntry(
         id=name,
-        client=client,
+        client=life[0],
         filter=parse_filter(interest.filter),
-        path=(client,),
+        path=(life_of(*life),),
         ordered=interest.is_ordered,
     )
+
+
+def _as_taken(attachment: Attachment, entry: RoutingEntry[Id]) -> RoutingEntry[Id]:
+    """What a node of the boundary has told, as the broker that took it has it in a table."""
+    if attachment.kind is not NodeKind.CLIENT:
+        return entry
+    return attrs.evolve(entry, path=(life_of(attachment.node, attachment.incarnation),))

@@ -392,6 +392,22 @@ def test_a_root_that_was_alone_is_the_root_again_when_it_comes_back() -> None:
     assert overlay.troubles() == []
 
 
+def test_the_way_to_an_earlier_life_of_a_client_is_told_as_it_was() -> None:
+    overlay = Lively(ordering="sequencer-filtered")
+    overlay.brokers("b0", b1="b0")
+    overlay.client("writer", "b0").advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.crashes("writer")
+    overlay.restarts("writer")
+    while "neighbour dropped" not in "\n".join(overlay.world.trace):
+        overlay.passes(LINK_DELAY_S / 2)
+    overlay.crashes("b1")  # which has not heard of that
+    overlay.passes(2 * TIMEOUT_S)
+
+    assert overlay.cores.comparison.compared == 1
+    assert overlay.troubles() == []
+
+
 def test_a_broker_is_taken_up_in_a_term_later_than_all_of_which_its_neighbours_know() -> None:
     """Whoever took it up before may have failed as soon as one of them had heard so."""
     overlay = Lively()
