@@ -320,7 +320,7 @@ class Host:
         if isinstance(purpose, ToNamesake):
             self.joining.begin()
         elif isinstance(purpose, ToJoin):
-            self.joining.on_dial_failed(dialled, reason)
+            self.joining.on_dial_failed(dialled, reason, is_refused=is_refused)
         else:
             self.failover.on_dial_failed(purpose, dialled, is_refused=is_refused)
 

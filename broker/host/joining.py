@@ -9,7 +9,9 @@ by its name. Two of one name would fence each other for ever; so the one that co
 says why.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -20,6 +22,7 @@ from plait.broker.host.greetings import Greetings
 from plait.broker.host.link_states import LinkState
 from plait.broker.host.parts import Parts
 from plait.broker.host.playing import Played
+from plait.broker.host.seats import Seats
 from plait.broker.machine.machine import Machine
 from plait.broker.messages import (
     Goodbye,
@@ -34,6 +37,9 @@ from plait.broker.messages import (
     Welcome,
 )
 from plait.faulttol.steplog import Standing
+
+_ROUNDS: Final = 2
+"""In which everybody is asked before a root is the root again."""
 
 
 class Joining:
@@ -62,10 +68,11 @@ class Joining:
         if remembered is not None:
             others = [p.address for p in remembered.hosts if p.host != parts.me.name]
             self._candidates = list(dict.fromkeys([*self._candidates, *others]))
-        was_alone = self._was_root() and not self._candidates
-        self._is_root = was_alone or (join is None and not self._was_there)
+        self._is_root = join is None and not self._was_there
         self._next = 0
         self._rounds = 0
+        self._in_vain: Counter[str] = Counter()
+        """How often in a row it has turned out at each address that nothing is played there."""
         self._site = ""
         self._dial_at: float | None = None
         self._ask_at: float | None = None
@@ -101,7 +108,7 @@ class Joining:
     def begin(self) -> None:
         """Be the root, or look for a place."""
         self._has_begun = True
-        if self._is_root:
+        if self._is_root or (self._was_root() and not self._candidates):
             self._become_root()
         else:
             self.is_looking = True
@@ -262,7 +269,7 @@ class Joining:
         self._note_candidates()
         if self._next % len(self._candidates) == 0:
             self._rounds += 1
-            if self._was_root() and self._rounds > 1 and not parts.me.is_ready:
+            if self._is_root_again():
                 self._become_root()
                 return
             self._dial_at = parts.dialling.pause(ToJoin(), self._address, parts.me.now)
@@ -273,6 +280,31 @@ class Joining:
         """Whoever is left of the overlay looks for its root, and that is this host's broker."""
         known = self._remembered.seats if self._remembered is not None else ()
         return any(s.broker == self._parts.me.name and not s.parent for s in known)
+
+    def _is_root_again(self) -> bool:
+        """Whether nothing is left of the overlay, so that its root begins it once more.
+
+        What this host remembers is old: whoever lived then may have taken up everything, and be the
+        only one who still does, so that most of the others prove nothing. So everybody who may
+        live has to be found gone, or to play nothing, and once more in the next round: by then
+        somebody else may have given it something. Who does not answer may play all of it, and is
+        waited for.
+        """
+        if not self._was_root() or self._parts.me.is_ready or self._rounds < _ROUNDS:
+            return False
+        silent = [at for at in self._may_live() if self._in_vain[at] < _ROUNDS]
+        if silent:
+            self._parts.outbox.log(Level.WARNING, "not the root again yet", waits_for=silent)
+        return not silent
+
+    def _may_live(self) -> list[str]:
+        """The addresses of all of whom it is not known that they have failed."""
+        known = Seats(self._parts.me.limits)
+        known.learn(self._remembered or Seating())
+        known.learn(self._parts.seats.everything())
+        places = [known.place_of(host) for host in known.hosts()]
+        over = {p.address for p in known.everything().hosts} - {p.address for p in places if p}
+        return [address for address in self._candidates if address not in over]
 
     def say_hello(self, connection: Connection) -> None:
         """Whoever was dialled listens."""
@@ -288,8 +320,9 @@ class Joining:
         hello = attrs.evolve(self._greetings.hello(kind, me.name), term=term)
         self._parts.connections.send(connection, hello)
 
-    def on_dial_failed(self, address: str, reason: str) -> None:
-        """Nobody is there."""
+    def on_dial_failed(self, address: str, reason: str, *, is_refused: bool) -> None:
+        """Nobody is there, or nobody answers."""
+        self._note(address, is_in_vain=is_refused)
         self._parts.outbox.log(
             Level.WARNING, "join point not reached", address=address, reason=reason
         )
@@ -299,7 +332,12 @@ class Joining:
         """A connection has ended by which this host looked for a place, or had one."""
         if isinstance(connection.purpose, ToNamesake):
             self.begin()
-        elif isinstance(connection.purpose, ToJoin) and not self._parts.playing.brokers:
+        elif not isinstance(connection.purpose, ToJoin) or self._parts.playing.brokers:
+            return
+        elif connection.state is LinkState.AWAITING_WELCOME:
+            self._note(connection.dialled, is_in_vain=False)
+            self._try_next()
+        else:
             # It may have been the connection only: the same one is asked again.
             self.is_looking = True
             self._dial_at = self._parts.dialling.pause(ToJoin(), self._address, self._parts.me.now)
@@ -312,6 +350,7 @@ class Joining:
             is_late = now - connection.opened_at > timeout_s
             if isinstance(connection.purpose, ToJoin) and is_late and len(self._candidates) > 1:
                 parts.connections.close(connection, GoodbyeCode.LEFT, "waited for too long")
+                self._note(connection.dialled, is_in_vain=False)
                 self._try_next()
 
     def on_goodbye(self, connection: Connection, goodbye: Goodbye) -> None:
@@ -322,9 +361,16 @@ class Joining:
             self._parts.outbox.add(Stop(f"refused by the join point: {goodbye.reason}"))
             return
         self.is_looking = not self._parts.playing.brokers
-        if goodbye.code is GoodbyeCode.ELSEWHERE and not self._parts.me.is_ready:
+        is_elsewhere = goodbye.code is GoodbyeCode.ELSEWHERE
+        plays_nothing = is_elsewhere and not self._parts.seats.played_by(connection.life)
+        self._note(connection.dialled, is_in_vain=plays_nothing)
+        if is_elsewhere and not self._parts.me.is_ready and self._parts.seats.brokers():
             self._is_new = not self._parts.seats.is_there(self._parts.me.name)
         self._try_next()
+
+    def _note(self, address: str, *, is_in_vain: bool) -> None:
+        """Somebody has been asked; in vain, if it is known now that nothing is played there."""
+        self._in_vain[address] = self._in_vain[address] + 1 if is_in_vain else 0
 
     # --- being let in ---------------------------------------------------------------------------
 

@@ -392,6 +392,41 @@ def test_a_root_that_was_alone_is_the_root_again_when_it_comes_back() -> None:
     assert overlay.troubles() == []
 
 
+def test_when_all_have_failed_the_root_is_the_root_again_and_others_come_back_below() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b1")
+    for name in ("b2", "b1", "b0"):
+        overlay.crashes(name)
+    for name in ("b1", "b0", "b2"):
+        overlay.restarts(name)
+        overlay.passes(0.1)
+    overlay.passes(4 * TIMEOUT_S)
+
+    assert [overlay.players(name) for name in ("b0", "b1", "b2")] == [["b0"], ["b1"], ["b2"]]
+    assert overlay.troubles() == []
+
+
+def test_a_root_is_not_the_root_again_while_somebody_is_silent_who_may_play_all() -> None:
+    """Of three hosts one is left with everything, and the other two come back without it."""
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    overlay.crashes("b1")
+    overlay.passes(TIMEOUT_S)
+    overlay.crashes("b0")
+    overlay.passes(TIMEOUT_S)
+    assert overlay.players("b0") == overlay.players("b1") == ["b2"]
+    cut = overlay.cuts("b2")
+    overlay.restarts("b0")
+    overlay.restarts("b1")
+    overlay.passes(6 * TIMEOUT_S)
+    assert overlay.players("b0") == ["b2"]
+    overlay.heals(cut)
+    overlay.passes(6 * TIMEOUT_S)
+
+    assert [overlay.players(name) for name in ("b0", "b1", "b2")] == [["b0"], ["b1"], ["b2"]]
+    assert overlay.troubles() == []
+
+
 def test_the_way_to_an_earlier_life_of_a_client_is_told_as_it_was() -> None:
     overlay = Lively(ordering="sequencer-filtered")
     overlay.brokers("b0", b1="b0")
