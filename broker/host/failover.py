@@ -543,7 +543,7 @@ class Failover:
     def _look_for_neighbours(self, now: float) -> None:
         """Dial whoever a broker that is played here needs and has no connection to."""
         for node, played in list(self._parts.playing.brokers.items()):
-            for neighbour in played.machine.neighbours.all():
+            for neighbour in list(played.machine.neighbours.all()):
                 if not is_client(neighbour):
                     self._look_for(node, neighbour, now)
 
@@ -552,6 +552,9 @@ class Failover:
         broker = neighbour.node
         seat = parts.seats.seat_of(broker)
         if seat is None or seat.left or broker in parts.playing.brokers:
+            return
+        if isinstance(neighbour, Below) and parts.seats.parent_of(broker) != node:
+            self._let_go_of_who_stands_elsewhere(node, neighbour, now)
             return
         line = parts.connections.line(node, broker)
         if line is not None:
@@ -579,6 +582,13 @@ class Failover:
             wake = parts.dialling.wake_at(now)
             if wake is not None:
                 self.look_again_at(wake)
+
+    def _let_go_of_who_stands_elsewhere(self, node: NodeId, child: Below, now: float) -> None:
+        """A broker was about to join here, did not hear that it might, and has joined another."""
+        machine = self._parts.playing.machine(node)
+        if machine is not None and not child.has_joined:
+            reason = f"{child.node} stands below {self._parts.seats.parent_of(child.node)}"
+            self._parts.playing.decide(machine, Taken.GONE, child, reason, now)
 
 
 def _is_as_it_was(machine: Machine, attachments: Iterable[Attachment]) -> bool:

@@ -128,6 +128,9 @@ class Greetings:
         if hello.kind is NodeKind.BROKER and own is not None and not _is_later(hello.term, own):
             self._send_elsewhere(connection, f"{hello.node} is played by {own.host}")
             return
+        if hello.kind is NodeKind.BROKER and not self._is_beside(hello.node, broker):
+            self._send_elsewhere(connection, f"{hello.node} has its place elsewhere")
+            return
         if hello.kind is NodeKind.BROKER and not hello.known_term and _is_taken(own, connection):
             # Who is there already, and has lost its memory, is told so.
             self._send_elsewhere(connection, f"{hello.node} is there already")
@@ -143,6 +146,12 @@ class Greetings:
             self._waiting.append(connection)  # it may be refused itself
         else:
             self._take_in(connection, hello, machine, played.term)
+
+    def _is_beside(self, node: NodeId, broker: NodeId) -> bool:
+        """Whether a broker that comes to another one is its neighbour, or not in the tree yet."""
+        seats = self._parts.seats
+        is_below = not seats.is_there(node) or seats.parent_of(node) == broker
+        return is_below or seats.parent_of(broker) == node
 
     def _wanted(self, hello: Hello) -> NodeId | None:
         """The broker that somebody means, or whichever is here."""

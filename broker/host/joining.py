@@ -334,11 +334,12 @@ class Joining:
             self.begin()
         elif not isinstance(connection.purpose, ToJoin) or self._parts.playing.brokers:
             return
-        elif connection.state is LinkState.AWAITING_WELCOME:
+        elif connection.state is LinkState.AWAITING_WELCOME and not self._is_new:
             self._note(connection.dialled, is_in_vain=False)
             self._try_next()
         else:
-            # It may have been the connection only: the same one is asked again.
+            # It may have been the connection only: the same one, which may have taken it in, is
+            # asked again.
             self.is_looking = True
             self._dial_at = self._parts.dialling.pause(ToJoin(), self._address, self._parts.me.now)
 

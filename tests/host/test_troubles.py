@@ -162,6 +162,26 @@ def test_a_broker_that_is_about_to_join_and_has_lost_its_connection_once_is_not_
     assert overlay.world.nodes[NodeId("b3")].is_ready
 
 
+def test_who_was_about_to_join_somebody_and_has_its_place_elsewhere_is_no_neighbour() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0", b2="b0")
+    overlay.world.add_broker(NodeId("b3"), NodeId("b1"), fallbacks=[NodeId("b2")])
+    while "b3" not in overlay.machine("b1").neighbours.below:
+        overlay.passes(LINK_DELAY_S / 2)
+    cut = overlay.cuts("b1", "b3", incoming=False)  # it does not hear that it is taken in
+    while overlay.players("b3") != ["b3"]:
+        overlay.passes(INTERVAL_S)
+    overlay.heals(cut)
+    overlay.passes(INTERVAL_S)
+    assert "b3" not in overlay.machine("b1").neighbours.below
+    overlay.crashes("b3")
+    overlay.passes(TIMEOUT_S)
+
+    assert overlay.players("b3") == ["b2"]
+    assert [each.node for each in overlay.machine("b3").neighbours.all()] == ["b2"]
+    assert overlay.troubles() == []
+
+
 def test_what_is_told_between_two_brokers_of_one_host_begins_anew_when_one_is_taken_up() -> None:
     overlay = Lively()
     overlay.brokers("b0", b1="b0")
