@@ -144,6 +144,46 @@ class Deliver:
 
 
 @attrs.frozen
+class Match:
+    """What a detector has found, as its application gets it."""
+
+    events: tuple[Delivery, ...]
+    """What fills the places of the pattern."""
+    certain: bool
+    """Whether every other detector of the same that was there as well finds it, where the overlay
+    keeps an order among all publishers."""
+    position: int
+    """Of the delivery that completed it."""
+    pattern: str
+    """Its canonical text."""
+
+    def record_fields(self, detector: SubscriptionId) -> dict[str, Any]:
+        """What the history says of it, as a record of the kind `detected`."""
+        return {
+            "detector": detector,
+            "pattern": self.pattern,
+            "match": [[e.publisher, e.publisher_incarnation, e.seq] for e in self.events],
+            "position": self.position,
+            "certain": self.certain,
+        }
+
+
+@attrs.frozen
+class BeginDetection:
+    """A detector looks at what is delivered from here on; once more after a session was lost."""
+
+    detector: SubscriptionId
+
+
+@attrs.frozen
+class ReportMatch:
+    """Hand what a detector has found to the application; it is complete with the last delivery."""
+
+    detector: SubscriptionId
+    match: Match
+
+
+@attrs.frozen
 class ReportConfirmed:
     """Every publication of this client up to `seq` is stable: all who were owed it have it."""
 
@@ -185,6 +225,8 @@ Effect = (
     | BecomeReady
     | Stop
     | Deliver
+    | BeginDetection
+    | ReportMatch
     | ReportConfirmed
     | ReportSkipped
     | EndOperation

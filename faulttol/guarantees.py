@@ -16,6 +16,8 @@ guarantee      holds when
 ``fifo``       no subscriber delivered two publications of one publisher in the wrong order;
                what it published in a later life comes after what it did in an earlier one
 ``pairwise``   no two subscribers delivered two publications in different orders
+``detection``  if there are detectors of patterns: each found what it was given; and under an
+               ordering of all publications, two of the same pattern found the same
 =============  ==================================================================================
 
 Unordered publications neither wait nor make others wait, and no more do deliveries that only
@@ -74,6 +76,7 @@ from typing import Final
 
 import attrs
 
+from plait.faulttol.detections import Detections, Given, Watch, read_detection
 from plait.faulttol.history import (
     Manifest,
     Problem,
@@ -84,7 +87,7 @@ from plait.faulttol.history import (
     place_of,
     publication_of,
 )
-from plait.routing.errors import FilterSyntaxError
+from plait.routing.errors import FilterSyntaxError, PatternError
 from plait.routing.filter_text import parse_filter
 from plait.routing.values import Content
 
@@ -115,7 +118,10 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "published-whole-queue": _TOTAL_ORDER,
     }
 )
-"""What each ordering guarantees."""
+"""What each ordering guarantees; and ``detection``, in runs that have detectors."""
+
+_DETECTORS_AGREE: Final = frozenset(GUARANTEES.keys() - {"none", "fifo", "tno-tagged"})
+"""Where two subscribers see one order of everything, and so two detectors the same matches."""
 
 
 class Excuse(enum.StrEnum):
@@ -213,9 +219,11 @@ def check(
     be interleaved at will. Witnesses speak of the seconds since the run `began`.
     """
     guarantees = GUARANTEES[ordering]
-    run = _Run(delta, patience, began)
+    run = _Run(ordering, delta, patience, began)
     run.take_in(records)
     run.take_in_problems(problems)
+    if run.detecting:
+        guarantees = (*guarantees, "detection")
     violations = [violation for name in guarantees for violation in _CHECKS[name](run)]
     return Report(
         run=run.name,
@@ -267,6 +275,7 @@ class _Subscriber:
 class _Run:
     """What the records of one run say, arranged for the questions that the checks ask."""
 
+    ordering: str
     delta: int
     patience: float
     """So long a broker has to have waited for a client, in seconds, before it gave it up."""
@@ -287,6 +296,8 @@ class _Run:
     """The incarnations of each publisher of which publications are known."""
     begun: dict[str, dict[int, float]] = attrs.field(factory=dict)
     """When each incarnation of a client first had something to say for itself."""
+    detecting: list[Watch] = attrs.field(factory=list)
+    """Every detector, once for each time that it began."""
     unsound: list[Violation] = attrs.field(factory=list)
     """What is wrong with the history itself."""
     excused: Counter[Excuse] = attrs.field(factory=Counter)
@@ -297,6 +308,9 @@ class _Run:
     """How far everything has come that counts 1, 2, 3 ..."""
     _contents: dict[str, tuple[Content, list[PublicationId]]] = attrs.field(factory=dict)
     """Each distinct content, with the publications that have it."""
+    _detections: Detections | None = None
+    _watches: dict[str, Watch] = attrs.field(factory=dict)
+    """By name, the detectors there are at the point that taking in the records has reached."""
     _matching: dict[str, Set[PublicationId]] = attrs.field(factory=dict)
     """Which publications match, by the text of the filter."""
 
@@ -348,7 +362,19 @@ class _Run:
             "subscribers": len(subscribers),
             "subscriptions": sum(len(subscriber.subscriptions) for subscriber in subscribers),
             "delivered": sum(len(subscriber.deliveries) for subscriber in subscribers),
+            **(self.detections().figures() if self.detecting else {}),
         }
+
+    def detections(self) -> Detections:
+        """Look for all patterns once more, once."""
+        if self._detections is not None:
+            return self._detections
+        self._detections = detections = Detections(
+            contents={p: r["content"] for p, r in self.published.items() if r["ordered"]},
+            given_up=frozenset(publication for publication, _ in self.skipped),
+        )
+        detections.take_in(self.detecting)
+        return detections
 
     def take_in_problems(self, problems: Iterable[Problem]) -> None:
         for problem in problems:
@@ -411,6 +437,9 @@ class _Run:
         subscriber.held[record["subscription"]] = subscription
 
     def on_unsubscribed(self, record: Record) -> None:
+        watch = self._watches.pop(record["subscription"], None)
+        if watch is not None:
+            watch.is_over = True
         held = self._subscriber(record["client"]).held
         subscription = held.pop(record["subscription"], None)
         if subscription is not None:
@@ -439,6 +468,27 @@ class _Run:
         delivery = _Delivery(record, publication, subscriptions)
         subscriber.deliveries.append(delivery)
         subscriber.delivered.setdefault(publication, delivery)
+        if self._watches:
+            for name in record["subscriptions"]:
+                if name in self._watches:
+                    self._watches[name].given.append(Given(publication, record))
+
+    def on_detecting(self, record: Record) -> None:
+        self._note_client(record["client"], record)
+        try:
+            detection = read_detection(record)
+        except PatternError as error:
+            self._note_unsound(f"detecting: {error}", record)
+            return
+        watch = self._watches[record["detector"]] = Watch(record, detection)
+        self.detecting.append(watch)
+
+    def on_detected(self, record: Record) -> None:
+        watch = self._watches.get(record["detector"])
+        if watch is None:
+            self._note_unsound(f"detected: {record['detector']} has not begun to detect", record)
+        else:
+            watch.detected.append(record)
 
     def on_skipped(self, record: Record) -> None:
         self.skipped_by[record["node"], record.get("subscriber")] += 1
@@ -461,6 +511,8 @@ _HANDLERS: Final[Mapping[str, Callable[[_Run, Record], None]]] = {
     "published": _Run.on_published,
     "confirmed": _Run.on_confirmed,
     "delivered": _Run.on_delivered,
+    "detecting": _Run.on_detecting,
+    "detected": _Run.on_detected,
     "skipped": _Run.on_skipped,
     "crashed": _Run.on_node_event,
     "frozen": _Run.on_node_event,
@@ -545,6 +597,18 @@ def _altered(run: _Run) -> Iterator[Violation]:
                     published,
                     delivery.record,
                 )
+
+
+# What detectors found
+
+
+def _misdetected(run: _Run) -> Iterator[Violation]:
+    detections = run.detections()
+    findings = detections.misfindings()
+    if run.ordering in _DETECTORS_AGREE:
+        findings = chain(findings, detections.disagreements())
+    for finding in findings:
+        yield run.violation("detection", finding.text, *finding.records)
 
 
 # What a subscriber was owed
@@ -950,4 +1014,5 @@ _CHECKS: Final[Mapping[str, Callable[[_Run], Iterable[Violation]]]] = {
     "loss": _losses,
     "fifo": _publisher_order,
     "pairwise": _pairwise_order,
+    "detection": _misdetected,
 }

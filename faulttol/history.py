@@ -170,6 +170,27 @@ KINDS: Final[Mapping[str, tuple[Field, ...]]] = MappingProxyType(
             Field("in_order", (bool, type(None))),
             Field("stamp", (dict, type(None))),
         ),
+        # By the client of a detector, which is known by its subscription: what it looks for, each
+        # time that it begins to look at what is delivered (see `routing/patterns/detection.py`),
+        "detecting": (
+            _text("client"),
+            _text("detector"),
+            _text("pattern"),
+            Field("where", (dict,), (str,)),
+            _text("policy"),
+            Field("within", (int, type(None))),
+            Field("sync", (str, type(None))),
+            _text("late"),
+        ),
+        # and what it has found: publications, each as publisher, incarnation and number, and the
+        # position of the delivery that completed it.
+        "detected": (
+            _text("detector"),
+            _text("pattern"),
+            Field("match", (list,), (list,)),
+            _integer("position"),
+            _flag("certain"),
+        ),
         # By whoever gave up on a publication: for one subscriber or, without `subscriber`, for
         # everyone whom it would have reached through this `node`.
         "skipped": (*_PUBLICATION, Field("subscriber", (str, type(None))), _text("reason")),

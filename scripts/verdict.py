@@ -18,6 +18,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "loss": "whoever asks for a publication in time is given it",
     "fifo": "each publisher's publications arrive in the order in which it sent them",
     "pairwise": "two subscribers see what they both receive in the same order",
+    "detection": "detectors find what they were given, and all of one pattern the same",
 }
 VIOLATIONS_SHOWN: Final = 20
 NOTHING_TO_JUDGE: Final = (
@@ -44,6 +45,11 @@ def print_verdict(report: Report, *, ordering: str, place: str) -> None:
             click.echo(f"  {word}  {guarantee:10} {PROMISES.get(guarantee, guarantee)}")
     else:
         click.echo(NOTHING_TO_JUDGE)
+    if "detectors" in figures:
+        click.echo(
+            f"  {figures['detectors']} detectors found {figures['matches']} matches, "
+            f"{figures['matches alike']} of them on all clients that looked for the same."
+        )
     for excuse, count in report.excused.items():
         click.echo(f"  {count} publications were not delivered to somebody, with excuse: {excuse}")
     for violation in report.violations[:VIOLATIONS_SHOWN]:

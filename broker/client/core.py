@@ -11,6 +11,7 @@ takes at once is one batch.
 
 from collections.abc import Sequence
 
+from plait.broker.client.detecting import Detecting
 from plait.broker.client.interests import Interests
 from plait.broker.client.journal import Journal
 from plait.broker.client.publishing import Publishing
@@ -54,6 +55,7 @@ from plait.faulttol.stability import CountError
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.limits import TOPIC_CHARACTERS_MAX
 from plait.routing.orderings import ORDERINGS_OF_TOPICS
+from plait.routing.patterns.detection import Detection
 from plait.routing.topics.position import Clock, Position
 from plait.routing.topics.protocol import Topic
 from plait.routing.topics.table import TOPIC
@@ -82,6 +84,7 @@ class ClientCore:
         journal = Journal(node, incarnation, outbox, is_kept=recording)
         self.stream = stream = Stream(outbox, limits)
         self.interests = interests = Interests(node, incarnation, stream, journal, outbox)
+        self.detecting = Detecting(interests, journal, outbox)
         self.publishing = publishing = Publishing(
             node, incarnation, limits, stream, interests, journal, outbox
         )
@@ -193,10 +196,17 @@ class ClientCore:
         self._now = now
         return self.interests.subscribe(filter_text, ordered=ordered)
 
-    def unsubscribe(self, now: float, subscription: SubscriptionId) -> OperationId:
-        """Nothing is delivered to this subscription from now on."""
+    def detect(self, now: float, detection: Detection) -> tuple[SubscriptionId, OperationId]:
+        """Look for a pattern in what is delivered, from the confirmation on."""
         self._require_open()
         self._now = now
+        return self.detecting.detect(detection)
+
+    def unsubscribe(self, now: float, subscription: SubscriptionId) -> OperationId:
+        """Nothing is delivered to this subscription from now on, or found by this detector."""
+        self._require_open()
+        self._now = now
+        self.detecting.forget(subscription)
         return self.interests.unsubscribe(subscription)
 
     def leave(self, now: float) -> OperationId:
@@ -314,21 +324,20 @@ class ClientCore:
                 or not isinstance(topic, str)
                 or self._clock.takes_in_order(Topic(topic), stamp)
             )
-            self._outbox.add(
-                Deliver(
-                    Delivery(
-                        publication.publisher,
-                        publication.incarnation,
-                        publication.seq,
-                        content,
-                        publication.body,
-                        self._position,
-                        subscriptions,
-                        in_order,
-                        stamp,
-                    )
-                )
+            delivery = Delivery(
+                publication.publisher,
+                publication.incarnation,
+                publication.seq,
+                content,
+                publication.body,
+                self._position,
+                subscriptions,
+                in_order,
+                stamp,
             )
+            self._outbox.add(Deliver(delivery))
+            if self.detecting and not publication.flags & Flag.UNORDERED:
+                self.detecting.take(delivery)
 
     def _on_answer(self, message: Message) -> None:
         match message:
@@ -340,6 +349,8 @@ class ClientCore:
                 if not self.session.on_refuse(operation, refusal):
                     self.interests.on_refuse(operation, refusal)
         self.session.look_whether_restored()
+        if self.detecting:
+            self.detecting.look()
 
     # --- time ---------------------------------------------------------------------------------
 

@@ -149,6 +149,15 @@ class Interests:
                 self.unsubscribe(interest.name)
 
     @property
+    def sessions(self) -> int:
+        """How many have begun."""
+        return self._sessions
+
+    def subscription(self, name: SubscriptionId) -> Interest[SubscriptionId] | None:
+        """What has become of a subscription; None if it was refused, or is withdrawn."""
+        return self._subscriptions.get(name)
+
+    @property
     def is_subscribed(self) -> bool:
         """Whether anything may still come."""
         return bool(self._subscriptions)

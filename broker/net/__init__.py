@@ -6,7 +6,7 @@ Applications import from `plait` itself what they need::
 """
 
 from plait.broker.client.states import ClientState
-from plait.broker.effects import Delivery
+from plait.broker.effects import Delivery, Match
 from plait.broker.errors import (
     BrokerError,
     ClosedError,
@@ -17,7 +17,7 @@ from plait.broker.errors import (
 )
 from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from plait.broker.net.client import Advertisement, Client, Receipt, connect
-from plait.broker.net.subscription import Subscription
+from plait.broker.net.subscription import Matches, Subscription
 from plait.routing.errors import ContentError, FilterSyntaxError
 
 __all__ = [
@@ -31,6 +31,8 @@ __all__ = [
     "ContentError",
     "Delivery",
     "FilterSyntaxError",
+    "Match",
+    "Matches",
     "NoTopicError",
     "NotAdvertisedError",
     "Receipt",

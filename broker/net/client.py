@@ -22,8 +22,8 @@ import heapq
 import secrets
 import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Final, Literal
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal
 
 import attrs
 import trio
@@ -32,11 +32,13 @@ from plait.broker.client.core import ClientCore
 from plait.broker.client.states import ClientState
 from plait.broker.effects import (
     BecomeReady,
+    BeginDetection,
     Deliver,
     Effect,
     EndOperation,
     Refusal,
     ReportConfirmed,
+    ReportMatch,
     ReportSkipped,
     Stop,
 )
@@ -52,12 +54,13 @@ from plait.broker.limits import DEFAULT_LIMITS, Limits
 from plait.broker.net.addresses import complete_address
 from plait.broker.net.driver import Driver
 from plait.broker.net.logs import Log, no_log
-from plait.broker.net.subscription import Subscription
+from plait.broker.net.subscription import Matches, Subscription
 from plait.broker.node_names import expected_name
 from plait.faulttol.history import History
 from plait.routing.errors import TrapWarning
 from plait.routing.filter_text import parse_filter, topic_filter
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
+from plait.routing.patterns.detection import Detection
 from plait.routing.traps import traps_of_filter
 from plait.routing.values import Content, ContentError
 
@@ -181,6 +184,8 @@ class Client:
             history=history,
             handlers={
                 Deliver: self._on_deliver,
+                BeginDetection: self._on_begin_detection,
+                ReportMatch: self._on_report_match,
                 ReportConfirmed: self._on_report_confirmed,
                 ReportSkipped: self._on_report_skipped,
                 EndOperation: self._on_end_operation,
@@ -200,7 +205,7 @@ class Client:
         """What happened while it was paused: no more than one read of each connection, as the gate
         is closed, one timer, and the end of an attempt to connect."""
         self._operations: dict[OperationId, _Outcome] = {}
-        self._subscriptions: dict[SubscriptionId, Subscription] = {}
+        self._subscriptions: dict[SubscriptionId, Subscription | Matches] = {}
         self._has_room = True
         """Whether the window has, as it was last seen: asked for every publication."""
         self._room_made = trio.Event()
@@ -361,11 +366,48 @@ class Client:
             filter_text,
             is_ordered=ordered,
             drops_late=late == "drop",
-            full_at=self._limits.delivery_buffer_max,
-            on_full=self._driver.gate.close,
-            on_taken=self._relieve,
-            withdraw=self._unsubscribe,
+            **self._inbox_settings(),
         )
+        await self._begin_subscription(subscription, operation)
+        return subscription
+
+    @contextlib.asynccontextmanager
+    async def detect(
+        self,
+        pattern: str,
+        *,
+        where: Mapping[str, str],
+        policy: Literal["contiguous", "next", "any"] = "next",
+        within: int | None = None,
+        sync: str | None = None,
+        late: Literal["uncertain", "drop"] = "uncertain",
+    ) -> AsyncIterator[Matches]:
+        """Look for a pattern in what is published from now on, within the block.
+
+        `where` has a filter for each letter of the pattern; see docs/patterns.md. What is found is
+        a function of the sequence that this client is given, so that two detectors of the same
+        find the same where overlays order publications of all publishers.
+        """
+        detection = Detection.of(pattern, where, policy=policy, within=within, sync=sync, late=late)
+        name, operation = self._core.detect(self._driver.now(), detection)
+        matches = Matches(name, detection, **self._inbox_settings())
+        await self._begin_subscription(matches, operation)
+        async with matches:
+            yield matches
+
+    def _inbox_settings(self) -> dict[str, Any]:
+        return {
+            "full_at": self._limits.delivery_buffer_max,
+            "on_full": self._driver.gate.close,
+            "on_taken": self._relieve,
+            "withdraw": self._unsubscribe,
+        }
+
+    async def _begin_subscription(
+        self, subscription: Subscription | Matches, operation: OperationId
+    ) -> None:
+        """Wait until it is confirmed; cancelled, leave none behind."""
+        name = subscription.id
         self._subscriptions[name] = subscription
         try:
             await self._perform(operation)
@@ -374,16 +416,15 @@ class Client:
             if isinstance(error, trio.Cancelled):
                 self._withdraw_unheard(lambda now: self._core.unsubscribe(now, name))
             raise
-        return subscription
 
-    async def _unsubscribe(self, subscription: Subscription) -> None:
+    async def _unsubscribe(self, subscription: Subscription | Matches) -> None:
         if self._subscriptions.get(subscription.id) is not subscription:
             return  # ended before
         self._end_subscription(subscription)
         if self._core.state not in (ClientState.LEAVING, ClientState.CLOSED):
             await self._perform(self._core.unsubscribe(self._driver.now(), subscription.id))
 
-    def _end_subscription(self, subscription: Subscription) -> None:
+    def _end_subscription(self, subscription: Subscription | Matches) -> None:
         del self._subscriptions[subscription.id]
         subscription.end()
         self._relieve()
@@ -544,6 +585,18 @@ class Client:
             subscription = self._subscriptions.get(name)
             if subscription is not None:
                 subscription.put(delivery)
+
+    def _on_begin_detection(self, effect: BeginDetection) -> None:
+        matches = self._subscriptions.get(effect.detector)
+        if isinstance(matches, Matches):
+            matches.times_begun += 1
+
+    def _on_report_match(self, effect: ReportMatch) -> None:
+        if self._is_recording:
+            self._driver.record("detected", effect.match.record_fields(effect.detector))
+        matches = self._subscriptions.get(effect.detector)
+        if isinstance(matches, Matches):
+            matches.add(effect.match)
 
     def _on_report_confirmed(self, effect: ReportConfirmed) -> None:
         self._confirmed_seq = effect.seq

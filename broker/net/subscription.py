@@ -1,22 +1,26 @@
-"""What a subscriber's application holds: an async iterator over what it asked for."""
+"""What a subscriber's application holds: async iterators over what it asked for."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 import trio
 
-from plait.broker.effects import Delivery
+from plait.broker.effects import Delivery, Match
 from plait.broker.errors import ClosedError
 from plait.routing.ids import SubscriptionId
+from plait.routing.patterns.detection import Detection
 
 TAKEN_PER_CHECKPOINT: Final = 64
 """Deliveries taken from a full buffer before others get a turn: some 50 µs of a busy loop."""
 
 
-class Subscription:
-    """Publications that match one filter, in the order of the overlay.
+Item = TypeVar("Item")
+
+
+class Inbox(Generic[Item]):
+    """What comes of one subscription, in the order of the overlay.
 
     Iterate over it, one by one or in `batches`; several tasks may share it. Iteration ends when
     the subscription does: with `unsubscribe` or when the client is closed, after what had been
@@ -32,43 +36,39 @@ class Subscription:
         name: SubscriptionId,
         filter_text: str,
         *,
-        is_ordered: bool,
-        drops_late: bool,
         full_at: int,
         on_full: Callable[[], None],
         on_taken: Callable[[], None],
-        withdraw: Callable[["Subscription"], Awaitable[None]],
+        withdraw: Callable[[Any], Awaitable[None]],
     ) -> None:
         self.id = name
         self.filter = filter_text
-        self.is_ordered = is_ordered
-        self.drops_late = drops_late
         self._full_at = full_at
         self._on_full = on_full
         self._on_taken = on_taken
         self._withdraw = withdraw
-        self._buffer: deque[Delivery] = deque()
+        self._buffer: deque[Item] = deque()
         self._credit = 0
-        """Deliveries to take before the next checkpoint."""
+        """How many to take before the next checkpoint."""
         self._arrived = trio.Event()
         self._is_awaited = False
         self._has_ended = False
         self._failure: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Subscription {self.id}: {self.filter}>"
+        return f"<{type(self).__name__} {self.id}: {self.filter}>"
 
     @property
     def buffered(self) -> int:
-        """How many deliveries wait to be taken."""
+        """How many wait to be taken."""
         return len(self._buffer)
 
     def __aiter__(self) -> Self:
-        """Iterate over deliveries, one by one."""
+        """Iterate over them, one by one."""
         return self
 
-    async def __anext__(self) -> Delivery:
-        """Take the next delivery.
+    async def __anext__(self) -> Item:
+        """Take the next one.
 
         As long as there are some in the buffer, only every 64th is a checkpoint: the scheduler
         would cost more than the rest of it. Where it matters, `await trio.lowlevel.checkpoint()`.
@@ -79,8 +79,8 @@ class Subscription:
         await self._wait()
         return self._buffer.popleft()
 
-    def batches(self) -> "Batches":
-        """Iterate over lists of all that has been delivered in the meantime, for throughput."""
+    def batches(self) -> "Batches[Item]":
+        """Iterate over lists of all that has come in the meantime, for throughput."""
         return Batches(self)
 
     async def unsubscribe(self) -> None:
@@ -100,17 +100,19 @@ class Subscription:
 
     # --- for the client ---------------------------------------------------------------------
 
-    def put(self, delivery: Delivery) -> None:
-        """Hand a delivery to the application, unless it comes late and that is not wanted."""
-        if self.drops_late and not delivery.in_order:
-            return
+    def add(self, item: Item) -> None:
+        """Hand something to the application."""
         buffer = self._buffer
-        buffer.append(delivery)
+        buffer.append(item)
         if self._is_awaited:
             self._is_awaited = False
             self._arrived.set()
         if len(buffer) > self._full_at:
             self._on_full()
+
+    def put(self, delivery: Delivery) -> None:
+        """Take note of a delivery."""
+        raise NotImplementedError
 
     def end(self, failure: str | None = None) -> None:
         """Let iteration end after what is in the buffer; with an error if there is a reason."""
@@ -121,7 +123,7 @@ class Subscription:
 
     # --- taking -----------------------------------------------------------------------------
 
-    def take_all(self) -> list[Delivery]:
+    def take_all(self) -> list[Item]:
         """Empty the buffer."""
         taken = list(self._buffer)
         self._buffer.clear()
@@ -143,17 +145,53 @@ class Subscription:
             await self._arrived.wait()
 
 
-class Batches:
-    """The deliveries of a subscription, as many at a time as there are."""
+class Subscription(Inbox[Delivery]):
+    """Publications that match one filter."""
 
-    def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        name: SubscriptionId,
+        filter_text: str,
+        *,
+        is_ordered: bool,
+        drops_late: bool,
+        **ways: Any,
+    ) -> None:
+        super().__init__(name, filter_text, **ways)
+        self.is_ordered = is_ordered
+        self.drops_late = drops_late
+
+    def put(self, delivery: Delivery) -> None:
+        """Hand a delivery to the application, unless it comes late and that is not wanted."""
+        if not (self.drops_late and not delivery.in_order):
+            self.add(delivery)
+
+
+class Matches(Inbox[Match]):
+    """What a detector finds, match by match."""
+
+    def __init__(self, name: SubscriptionId, detection: Detection, **ways: Any) -> None:
+        super().__init__(name, detection.union, **ways)
+        self.detection = detection
+        self.times_begun = 0
+        """How often it has begun: more than once if a session was lost, and with it what was
+        published meanwhile. No match spans that."""
+
+    def put(self, delivery: Delivery) -> None:
+        """Do nothing: of a delivery, the application gets the matches."""
+
+
+class Batches(Generic[Item]):
+    """What comes of a subscription, as many at a time as there are."""
+
+    def __init__(self, inbox: Inbox[Item]) -> None:
+        self._inbox = inbox
 
     def __aiter__(self) -> Self:
-        """Iterate over lists of deliveries; none is empty."""
+        """Iterate over lists; none is empty."""
         return self
 
-    async def __anext__(self) -> list[Delivery]:
+    async def __anext__(self) -> list[Item]:
         """Take everything, after waiting for something. Every batch is a checkpoint."""
-        await self._subscription._wait()
-        return self._subscription.take_all()
+        await self._inbox._wait()
+        return self._inbox.take_all()

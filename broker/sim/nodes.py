@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import attrs
 
-from plait.broker.effects import Delivery, Effect, Refusal
+from plait.broker.effects import Delivery, Effect, Match, Refusal
 from plait.broker.inputs import Input, LinkId
 from plait.broker.messages import Message
 from plait.broker.sim.clocks import Clock
 from plait.broker.sim.doors import ClientDoor, Door, HostDoor
 from plait.faulttol.history import MemoryHistory
-from plait.routing.ids import NodeId, OperationId
+from plait.routing.ids import NodeId, OperationId, SubscriptionId
 
 
 class DiskState(enum.StrEnum):
@@ -94,6 +94,7 @@ class Node:
     """What it would have sent by now, were it not frozen."""
     on_ready: list[Callable[[], None]] = attrs.field(factory=list)
     on_delivery: Callable[[Delivery], None] | None = None
+    on_match: Callable[[SubscriptionId, Match], None] | None = None
     held: dict[tuple[str, str], float] = attrs.field(factory=dict)
     """What each broker here holds, and since when; kept for the trace."""
     outcomes: dict[OperationId, Callable[[Refusal | None], None]] = attrs.field(factory=dict)

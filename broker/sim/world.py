@@ -20,15 +20,18 @@ import attrs
 
 from plait.broker.effects import (
     BecomeReady,
+    BeginDetection,
     CloseLink,
     Deliver,
     Delivery,
     Effect,
     EndOperation,
+    Match,
     OpenLink,
     RecordHistory,
     RememberSeats,
     ReportConfirmed,
+    ReportMatch,
     ReportSkipped,
     SendMessage,
     SetTimer,
@@ -57,7 +60,7 @@ from plait.broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from plait.broker.sim.trace_text import describe_delivery, describe_message
 from plait.faulttol.history import MemoryHistory, Record
 from plait.routing.conflicts import FAST
-from plait.routing.ids import NodeId
+from plait.routing.ids import NodeId, SubscriptionId
 from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 
 LAUNCHER: Final = NodeId("plait-launcher")
@@ -605,6 +608,8 @@ class World:
                     node.history.write(self.now, kind, **fields)
                 case Deliver(delivery):
                     self._deliver(node, delivery)
+                case ReportMatch(detector, found):
+                    self._report(node, detector, found)
                 case OpenLink(address):
                     delay = self.random.uniform(*self._delay_s)
                     self.after(delay, self._connect, node, NodeId(address), delay)
@@ -625,7 +630,7 @@ class World:
                     self._stop(node, reason)
                     if comes_back:
                         self.after(self._delay_s[1], self.restart, node.address)
-                case ReportConfirmed() | ReportSkipped():
+                case ReportConfirmed() | ReportSkipped() | BeginDetection():
                     pass
                 case WriteLog(level, event, fields):
                     if self._is_traced:
@@ -764,6 +769,13 @@ class World:
         node.history.write(self.now, "delivered", **fields)
         if node.on_delivery is not None:
             node.on_delivery(delivery)
+
+    def _report(self, node: Node, detector: SubscriptionId, found: Match) -> None:
+        fields = found.record_fields(detector)
+        fields["position"] += node.delivered_before
+        node.history.write(self.now, "detected", **fields)
+        if node.on_match is not None:
+            node.on_match(detector, found)
 
     def _close(self, link: LinkId) -> None:
         """One side closes; the other hears of it after all that was sent before."""

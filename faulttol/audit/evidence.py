@@ -109,6 +109,8 @@ class Publications:
             ),
             key=lambda numbered: numbered[0],
         )
+        # Patterns are looked for in everything that a detector was given.
+        _require(not any(record["kind"] == "detecting" for _, record in records))
         subscriptions = _subscriptions(records)
         publications = cls(
             names=lines.names,

@@ -39,7 +39,7 @@ SMALL_RUN_BYTES: Final = 1 << 19
 
 _NO_EVENTS: Final = frozenset(
     {"advertised", "unadvertised", "subscribed", "unsubscribed"}
-    | {"published", "confirmed", "delivered"}
+    | {"published", "confirmed", "delivered", "detecting", "detected"}
 )
 
 

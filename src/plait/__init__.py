@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.broker.client.states import ClientState
-    from plait.broker.effects import Delivery
+    from plait.broker.effects import Delivery, Match
     from plait.broker.errors import (
         ClosedError,
         NotAdvertisedError,
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
         UnconfirmedError,
     )
     from plait.broker.net.client import Advertisement, Client, Receipt, connect
-    from plait.broker.net.subscription import Subscription
+    from plait.broker.net.subscription import Matches, Subscription
     from plait.errors import PlaitError
-    from plait.routing.errors import ContentError, FilterSyntaxError
+    from plait.routing.errors import (
+        ContentError,
+        FilterSyntaxError,
+        PatternError,
+        PatternSyntaxError,
+    )
 
 _HOMES = {
     "Advertisement": "plait.broker.net.client",
@@ -33,8 +38,12 @@ _HOMES = {
     "ContentError": "plait.routing.errors",
     "Delivery": "plait.broker.effects",
     "FilterSyntaxError": "plait.routing.errors",
+    "Match": "plait.broker.effects",
+    "Matches": "plait.broker.net.subscription",
     "NoTopicError": "plait.broker.errors",
     "NotAdvertisedError": "plait.broker.errors",
+    "PatternError": "plait.routing.errors",
+    "PatternSyntaxError": "plait.routing.errors",
     "PlaitError": "plait.errors",
     "Receipt": "plait.broker.net.client",
     "RefusedError": "plait.broker.errors",
@@ -51,8 +60,12 @@ __all__ = [
     "ContentError",
     "Delivery",
     "FilterSyntaxError",
+    "Match",
+    "Matches",
     "NoTopicError",
     "NotAdvertisedError",
+    "PatternError",
+    "PatternSyntaxError",
     "PlaitError",
     "Receipt",
     "RefusedError",

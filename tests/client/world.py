@@ -16,14 +16,17 @@ from plait.broker.client.invariants import check_invariants
 from plait.broker.codec import FrameDecoder, encode
 from plait.broker.effects import (
     BecomeReady,
+    BeginDetection,
     CloseLink,
     Deliver,
     Effect,
     EndOperation,
+    Match,
     OpenLink,
     RecordHistory,
     Refusal,
     ReportConfirmed,
+    ReportMatch,
     ReportSkipped,
     SendMessage,
     SetTimer,
@@ -101,6 +104,8 @@ class Client:
         )
         self.timer: float | None = None
         self.received: list[str] = []
+        self.found: dict[SubscriptionId, list[Match]] = {}
+        """By the detectors that have begun."""
         self.answers: dict[OperationId, Refusal | None] = {}
         self.asked: list[OperationId] = []
         self.confirmed = 0
@@ -139,6 +144,10 @@ class Client:
             case Deliver(delivery):
                 self.received.append(f"{delivery.publisher}:{delivery.seq}")
                 assert delivery.position == len(self.received)
+            case BeginDetection(detector):
+                self.found.setdefault(detector, [])
+            case ReportMatch(detector, match):
+                self.found[detector].append(match)
             case EndOperation(operation, refusal):
                 assert operation not in self.answers
                 self.answers[operation] = refusal

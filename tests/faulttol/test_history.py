@@ -84,6 +84,10 @@ def run(tmp_path: Path) -> Path:
 def example_of(field: Field) -> Any:
     if field.name == "content":
         return {"price": 1.5}
+    if field.name == "where":
+        return {"A": "price > 1"}
+    if field.name == "match":
+        return [["p1", 1, 3]]
     examples = {
         str: "ö",
         int: 3,
