@@ -9,7 +9,7 @@ import attrs
 
 from plait.broker.inputs import LinkId
 from plait.broker.messages import GoodbyeCode, Message, RefusalCode, Seating
-from plait.routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.topics.position import Position
 from plait.routing.values import Content
 
@@ -199,6 +199,15 @@ class ReportSkipped:
 
 
 @attrs.frozen
+class ReportRevoked:
+    """This client may not have any more what it had advertised or subscribed to."""
+
+    name: AdvertisementId | SubscriptionId
+    """As the application knows it."""
+    reason: str
+
+
+@attrs.frozen
 class Refusal:
     """A definite no."""
 
@@ -229,5 +238,6 @@ Effect = (
     | ReportMatch
     | ReportConfirmed
     | ReportSkipped
+    | ReportRevoked
     | EndOperation
 )

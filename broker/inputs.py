@@ -6,6 +6,7 @@ import attrs
 
 from plait.broker.messages import Message
 from plait.broker.principals import UNKNOWN_CALLER, Caller
+from plait.routing.rules import Rules
 
 LinkId = NewType("LinkId", int)
 """A connection, as its driver numbers it; a new one after every reconnection."""
@@ -58,4 +59,19 @@ class ShutdownRequested:
     """Finish what was accepted, then stop."""
 
 
-Input = LinkOpened | LinkFailed | LinkClosed | MessagesReceived | TimerFired | ShutdownRequested
+@attrs.frozen
+class RulesChanged:
+    """From now on a host decides by these rules; without any, everybody may do everything."""
+
+    rules: Rules | None
+
+
+Input = (
+    LinkOpened
+    | LinkFailed
+    | LinkClosed
+    | MessagesReceived
+    | TimerFired
+    | ShutdownRequested
+    | RulesChanged
+)

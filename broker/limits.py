@@ -105,6 +105,8 @@ class Limits:
     """Advertisements and subscriptions of a client whose connection has ended, with which it may
     miss nothing although its broker fails meanwhile: they are told to that broker's neighbours.
     For one that has more a coordinator waits, as for one that is connected."""
+    unheard_steps_max: int = 10_000
+    """Steps of a log that are kept until a client has heard that something was refused in them."""
     publish_window: int = 4096
     """Publications of one client that may be unconfirmed before `publish` slows down to
     `publish_rate_min`: far more than are on their way while all subscribers keep up."""
@@ -187,6 +189,13 @@ class Limits:
     clocks_apart_max_s: float = 86_400.0
     """An incarnation is the time at which a life began, by the clock of its machine: one that is
     further ahead of a broker's clock is a mistake, and would bar that name for as long."""
+    revoke_timeout_s: float = 2.0
+    """A client is dropped that has not withdrawn for so long what it may not have any more."""
+    reviewed_at_once: int = 200
+    """Advertisements and subscriptions that are held against new rules in one step, some 20 ms at
+    most; and"""
+    review_pause_s: float = 0.02
+    """until it is the turn of the next ones."""
     drain_timeout_s: float = 10.0
     """A broker told to stop waits at most so long for what it accepted to become stable."""
     leaving_pause_s: float = 0.2

@@ -50,6 +50,7 @@ class RefusalCode(enum.StrEnum):
     TOO_MANY = "too-many"
     NOT_OWNER = "not-owner"
     NAME_TAKEN = "name-taken"
+    NOT_ALLOWED = "not-allowed"
 
 
 class GoodbyeCode(enum.StrEnum):
@@ -368,6 +369,15 @@ class Refuse:
 
     operation: OperationId
     code: RefusalCode
+    reason: str = attrs.field(converter=_cut)
+
+
+@attrs.frozen(kw_only=True)
+class Revoke:
+    """A client may no longer have what it has advertised or subscribed to: it is to withdraw it."""
+
+    name: str
+    """Of the advertisement or the subscription."""
     reason: str = attrs.field(converter=_cut)
 
 
@@ -803,6 +813,7 @@ Message = (
     | StampRequest
     | StampReply
     | Begun
+    | Revoke
 )
 
 MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
@@ -846,5 +857,6 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     60: StampRequest,
     61: StampReply,
     62: Begun,
+    70: Revoke,
 }
 """By their numbers on the wire, which come first. None is ever used again for something else."""

@@ -109,6 +109,8 @@ class Membership:
     """Who is no neighbour any more: they left, were turned away, or made room for a later life."""
     refused: tuple[OperationId, ...] = ()
     """Claims of others to which this broker objected."""
+    forbidden: tuple[str, ...] = ()
+    """What clients had asked for, by name, and may not have by the rules of its host."""
 
 
 UNCHANGED: Final = Membership()

@@ -9,7 +9,14 @@ import attrs
 
 from plait.broker.client import states as client_states
 from plait.broker.host.link_states import LEGAL, LinkState
-from plait.broker.messages import MESSAGE_TYPES, Attach, AttachTables, Hello, StatusReply
+from plait.broker.messages import (
+    MESSAGE_TYPES,
+    Attach,
+    AttachTables,
+    Hello,
+    Revoke,
+    StatusReply,
+)
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -79,7 +86,9 @@ def test_brokers_and_hosts_say_what_the_page_says() -> None:
 
     assert of_hosts >= names(between_hosts)
     assert of_hosts | of_brokers >= names(between_brokers)
-    assert of_hosts | of_brokers <= names(between_hosts, between_brokers, [Hello, StatusReply])
+    assert of_hosts | of_brokers <= names(
+        between_hosts, between_brokers, [Hello, StatusReply, Revoke]
+    )
 
 
 def test_links_lead_somewhere_and_to_every_transcript() -> None:

@@ -45,6 +45,7 @@ from plait.broker.messages import (
     Progress,
     Publish,
     Refuse,
+    Revoke,
     Seating,
     Stamped,
     Welcome,
@@ -288,6 +289,9 @@ class ClientCore:
                 self.session.on_attach_request(message)
             case Seating():
                 self.session.on_seating(message)
+            case Revoke(name=name, reason=reason):
+                publishing = self.publishing
+                self.interests.revoke(name, reason, last=publishing.seq, stable=publishing.stable)
             case Goodbye():
                 self.session.on_goodbye(message, self._now)
 

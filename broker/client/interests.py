@@ -14,7 +14,7 @@ import attrs
 from plait.broker.client.journal import Journal
 from plait.broker.client.stream import Stream
 from plait.broker.codec import decode_content
-from plait.broker.effects import EndOperation, Refusal
+from plait.broker.effects import EndOperation, Refusal, ReportRevoked
 from plait.broker.machine.rebuild import Told
 from plait.broker.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from plait.broker.outbox import Outbox
@@ -60,6 +60,8 @@ class _Request:
 
     interest: Interest[Any]
     is_withdrawal: bool
+    is_told_anew: bool = False
+    """Whether it stood already in an earlier session."""
     message: _Operation | None = None
     """As the broker of this session was told; None if it has not been."""
 
@@ -142,6 +144,16 @@ class Interests:
         self._withdraw(interest, operation)
         return operation
 
+    def revoke(self, wire_id: str, reason: str, *, last: int, stable: int) -> None:
+        """The broker says that this client may not have this any more: withdraw it, and say so."""
+        for interest in list(self._all()):
+            if interest.wire_id == wire_id and not interest.is_withdrawn:
+                if interest.name in self._advertisements:
+                    self.unadvertise(interest.name, last=last, stable=stable)
+                else:
+                    self.unsubscribe(interest.name)
+                self._outbox.add(ReportRevoked(interest.name, reason))
+
     def unsubscribe_all(self) -> None:
         """The client leaves: nothing is delivered from now on."""
         for interest in list(self._subscriptions.values()):
@@ -168,8 +180,11 @@ class Interests:
 
     # --- what the broker is told ----------------------------------------------------------------
 
-    def _ask(self, interest: Interest[Any], operation: OperationId) -> OperationId:
-        request = self._requests[operation] = _Request(interest, is_withdrawal=False)
+    def _ask(
+        self, interest: Interest[Any], operation: OperationId, *, is_told_anew: bool = False
+    ) -> OperationId:
+        request = _Request(interest, is_withdrawal=False, is_told_anew=is_told_anew)
+        self._requests[operation] = request
         if self._may_tell:
             request.message = self._asking(interest, operation)
             interest.told_in = self._stream.request(request.message)
@@ -240,6 +255,8 @@ class Interests:
         self._restoring.discard(operation)
         if not request.is_withdrawal:
             self._remove(request.interest)
+        if request.is_told_anew:  # its application was told that it has it, and waits for nothing
+            self._outbox.add(ReportRevoked(request.interest.name, refusal.reason))
         self._outbox.add(EndOperation(operation, refusal))
 
     def _is_gone(self, interest: Interest[Any]) -> bool:
@@ -306,13 +323,18 @@ class Interests:
         for advertisement in self._advertisements.values():
             if not advertisement.is_withdrawn or advertisement.name in still_needed:
                 advertisement.wire_id = AdvertisementId(self._name_now(advertisement.name))
-                operation = asking.get(advertisement.name) or self.new_operation()
-                self._ask(advertisement, operation)
+                operation = self._ask_anew(advertisement, asking)
                 if advertisement.is_installed:
                     self._restoring.add(operation)
         for subscription in self._subscriptions.values():
             subscription.wire_id = SubscriptionId(self._name_now(subscription.name))
-            self._ask(subscription, asking.get(subscription.name) or self.new_operation())
+            self._ask_anew(subscription, asking)
+
+    def _ask_anew(self, interest: Interest[Any], asking: Mapping[Any, OperationId]) -> OperationId:
+        operation = asking.get(interest.name)
+        if operation is not None:
+            return self._ask(interest, operation)
+        return self._ask(interest, self.new_operation(), is_told_anew=True)
 
     @property
     def is_restored(self) -> bool:

@@ -22,6 +22,7 @@ from plait.broker.messages import (
     Progress,
     Publish,
     Refuse,
+    Revoke,
     Seating,
     Stamped,
     Welcome,
@@ -159,7 +160,8 @@ LEGAL: Final[Mapping[Contact, frozenset[type]]] = {
     Contact.GREETING: frozenset({Welcome, AttachRequest, Seating, Heartbeat, Goodbye}),
     Contact.ATTACHING: frozenset({Welcome, Seating, Heartbeat, Goodbye}),
     Contact.CONNECTED: frozenset(
-        {Publish, Stamped, Begun, Confirm, Refuse, EndOfStep, Progress, Seating, Heartbeat, Goodbye}
+        {Publish, Stamped, Begun, Confirm, Refuse, EndOfStep, Progress}
+        | {Seating, Revoke, Heartbeat, Goodbye}
     ),
 }
 """What a broker may say when; anything else breaks the protocol."""

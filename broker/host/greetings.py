@@ -47,15 +47,15 @@ class Greetings:
 
     # --- who comes ----------------------------------------------------------------------------
 
-    def on_hello(self, connection: Connection, hello: Hello) -> None:
-        """Somebody says who it is."""
+    def on_hello(self, connection: Connection, hello: Hello, objection: str | None = None) -> None:
+        """Somebody says who it is; there may be an objection by the rules."""
         parts = self._parts
         me = parts.me
         connection.hello = hello
         if hello.version != PROTOCOL_VERSION:
             reason = f"protocol version {hello.version}, {PROTOCOL_VERSION} expected"
             self._refuse(connection, reason)
-        elif (objection := self._objection_at_door(connection, hello)) is not None:
+        elif (objection := objection or self._objection_at_door(connection, hello)) is not None:
             self._refuse(connection, objection)
         elif hello.kind is NodeKind.MONITOR:
             connection.kind, connection.state = NodeKind.MONITOR, LinkState.TO_MONITOR

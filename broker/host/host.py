@@ -32,6 +32,7 @@ from plait.broker.host.link_states import (
     require_legal,
 )
 from plait.broker.host.parts import Parts
+from plait.broker.host.permissions import Permissions
 from plait.broker.host.playing import Playing
 from plait.broker.host.relocating import Relocations
 from plait.broker.host.seats import Seats, next_incarnation
@@ -46,6 +47,7 @@ from plait.broker.inputs import (
     LinkId,
     LinkOpened,
     MessagesReceived,
+    RulesChanged,
     ShutdownRequested,
     TimerFired,
 )
@@ -81,13 +83,14 @@ from plait.broker.messages import (
     bytes_of,
 )
 from plait.broker.outbox import Outbox
-from plait.broker.principals import Caller, Door, objection_to
+from plait.broker.principals import Caller, objection_to
 from plait.broker.reports import report_within
 from plait.faulttol.stability import CountError
 from plait.faulttol.steplog import Taken
 from plait.routing.conflicts import FAST
 from plait.routing.ids import NodeId
 from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
+from plait.routing.rules import Rules
 
 _LINES: Final = (LinkState.TO_BROKER, LinkState.TO_CLIENT)
 
@@ -114,6 +117,7 @@ class Host:
         wall_clock_ms: int = 0,
         fences: Fences = NEVER_FENCED,
         entropy: bytes = b"",
+        rules: Rules | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """Be `name`, reachable at `address`; join the overlay at `join`, or be its root.
@@ -125,7 +129,7 @@ class Host:
         `standby` plays nothing until the broker at its join point fails, 1 being the first to take
         over. What the clock on the wall shows when it starts is for comparison with the
         incarnations of others, and the `entropy`, which nobody else knows, for the secrets of
-        sessions.
+        sessions. By the `rules` it is decided who may do what; without any, everybody may.
         """
         settings = Settings(
             ordering=ordering, policy=policy, delta=delta, detection=detection, managers=managers
@@ -144,6 +148,7 @@ class Host:
             lambda machine, node: self.failover.on_admitted(machine, node),
             lambda machine, departure: self.failover.on_departure(machine, departure),
             lambda loss: self.parts.losses.give_up(loss.publications, None, loss.reason),
+            lambda *asked: self.permissions.judge(*asked),
             Counters(lambda: self.me.now),
         )
         doubts = Doubts(self.me, lambda life: self.failover.visit(life))
@@ -188,6 +193,7 @@ class Host:
             lambda: self.is_vulnerable,
             lambda seat: self.failover.learn(Seating(seats=(seat,))),
         )
+        self.permissions = Permissions(self.parts, rules, self.failover.drop)
         self.leaving = Leaving(self.parts, self.failover.learn)
         self.joining = Joining(
             self.parts,
@@ -245,6 +251,8 @@ class Host:
                 self._on_closed(link, reason)
             case ShutdownRequested():
                 self.leaving.begin()
+            case RulesChanged(rules):
+                self.permissions.change(rules)
         return self._end_step()
 
     def _see_the_clock(self, clock: float) -> None:
@@ -256,6 +264,7 @@ class Host:
         parts.playing.settle(me.now)
         self._let_go()
         self.relocations.advance()
+        self.permissions.advance()
         self.failover.review()
         self.parts.testimony.advance()
         self._step_down_if_needed()
@@ -334,6 +343,7 @@ class Host:
     def _on_gone(self, connection: Connection) -> None:
         """A connection is gone, whoever has ended it, and why ever."""
         self.parts.library.close(connection.link)
+        self.permissions.forget(connection.link)
         self.greetings.returns.on_lost(connection)
 
     def _on_ended(self, connection: Connection) -> None:
@@ -462,7 +472,8 @@ class Host:
                 pass
             case Hello():
                 parts.seats.require_term(message.node, message.term)
-                self.greetings.on_hello(connection, message)
+                objection = self.permissions.objection_to_hello(connection, message)
+                self.greetings.on_hello(connection, message, objection)
             case Welcome():
                 self._on_welcome(connection, message)
             case Seating():
@@ -502,10 +513,9 @@ class Host:
                 raise RemoteProtocolError(f"{type(message).__name__} was not expected")
 
     def _on_relocate(self, connection: Connection, relocate: Relocate) -> Relocated:
-        caller = connection.caller
-        if caller.door is Door.CLIENTS and not caller.principal.is_operator:
-            reason = f"{caller.principal.name} may not move brokers: name it in the file operators"
-            return Relocated(broker=relocate.broker, reason=reason)
+        objection = self.permissions.objection_to_relocate(connection, relocate.broker)
+        if objection is not None:
+            return Relocated(broker=relocate.broker, reason=objection)
         return self.relocations.on_relocate(relocate, connection)
 
     def _on_welcome(self, connection: Connection, welcome: Welcome) -> None:
@@ -624,6 +634,7 @@ class Host:
         """Once per heartbeat: greet the living, look for the dead and the stuck."""
         limits, now = self.me.limits, self.me.now
         self.joining.on_tick()
+        self.permissions.look()
         for connection in self.parts.connections:
             silent = now - connection.heard_at
             if connection.state is LinkState.AWAITING_HELLO and connection.hello is None:
@@ -688,6 +699,7 @@ class Host:
                 self._tick_at,
                 self._isolate_at,
                 self.leaving.wake_at(),
+                self.permissions.wake_at(),
                 self.parts.playing.wake_at(),
                 self.parts.doubts.wake_at(),
                 self.failover.wake_at(),

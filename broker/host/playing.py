@@ -6,11 +6,12 @@ it is its turn, in the same call of the host.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import attrs
 
-from plait.broker.effects import Level
+from plait.broker.effects import Level, Refusal
 from plait.broker.errors import RemoteProtocolError
 from plait.broker.host.connections import Connection, Connections
 from plait.broker.inputs import LinkId
@@ -19,10 +20,11 @@ from plait.broker.machine.counting import Counters
 from plait.broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
 from plait.broker.machine.neighbours import Below, Neighbour
 from plait.broker.machine.neighbours import Progress as Counted
-from plait.broker.messages import EndOfStep, Message, Progress, Publish
+from plait.broker.messages import Advertise, EndOfStep, Message, Progress, Publish, Subscribe
 from plait.broker.outbox import Outbox
 from plait.faulttol.stability import CountError
 from plait.faulttol.steplog import Standing, StepLog, Taken
+from plait.routing.filters import Filter
 from plait.routing.ids import NodeId
 
 
@@ -61,12 +63,17 @@ class Playing:
         on_admitted: Callable[[Machine, NodeId], None],
         on_departure: Callable[[Machine, Departure], None],
         on_loss: Callable[[Loss], None],
+        judge: Callable[[Machine, Neighbour, Advertise | Subscribe, Filter], Refusal | None],
         counters: Counters,
     ) -> None:
-        """Begin with none; the others hear of who has joined, has gone, and what is given up."""
+        """Begin with none; the others hear of who has joined, has gone, and what is given up.
+
+        The `judge` is asked about what clients ask for.
+        """
         self._on_admitted = on_admitted
         self._on_departure = on_departure
         self._on_loss = on_loss
+        self._judge = judge
         self.counters = counters
         """Of all of them, those included that are not played here any more."""
         self.observer: Observer | None = None
@@ -93,6 +100,7 @@ class Playing:
         """Play a broker from now on."""
         machine.steps.log.term = term
         machine.count_in(self.counters)
+        machine.interests.judge = partial(self._judge, machine)
         self.logs[machine.node] = machine.steps.log
         played = self.brokers[machine.node] = Played(machine, term)
         self.version += 1

@@ -7,14 +7,15 @@ their way before it is confirmed, so that whoever publishes under it is heard by
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol, TypeVar
 
+from plait.broker.effects import Refusal
 from plait.broker.errors import RemoteProtocolError
 from plait.broker.limits import Limits
 from plait.broker.machine.neighbours import UP, Above, Below, Neighbour, Neighbours, is_client
 from plait.broker.machine.requests import Requests
-from plait.broker.machine.steps import Steps
+from plait.broker.machine.steps import Steps, subject
 from plait.broker.messages import (
     Advertise,
     Operation,
@@ -43,6 +44,13 @@ FILTER: Final = "filter"
 POLICIES: Final = (FLOODING, FILTER)
 
 Entry_ = TypeVar("Entry_", Advertisement, Subscription)
+
+
+Judge = Callable[[Neighbour, Advertise | Subscribe, Filter], Refusal | None]
+"""Whether a client may have what it asks for, by the rules of whoever plays the broker."""
+
+AS_BEFORE: Final = Refusal(RefusalCode.NOT_ALLOWED, "refused, as before")
+"""What is said once more of a request after a rebuild, in a message that is on its way already."""
 
 
 class Observer(Protocol):
@@ -113,6 +121,13 @@ class Interests:
         self._unsure_advertisements: dict[AdvertisementId, Advertisement] = {}
         self._withdrawn: deque[tuple[NodeId, Interest]] = deque()
         """What clients here have withdrawn since the log begins."""
+        self.judge: Judge | None = None
+        """Who is asked about requests of clients; without one, they may have everything."""
+        self.forbidden_before: Collection[str] | None = None
+        """When a step is taken again: what it refused, and nothing else."""
+        self._unheard: dict[NodeId, tuple[Neighbour, int]] = {}
+        """To whom something was refused that has not said that it has heard so, and in which step:
+        until then it tells others that it has asked for it."""
 
     # --- advertisements ---------------------------------------------------------------------
 
@@ -527,6 +542,12 @@ class Interests:
             reason = f"{request.operation} belongs to {request.client}, not to {source.node}"
             self._requests.refuse(source, request.operation, RefusalCode.NOT_OWNER, reason)
             return None
+        refusal = self._judged(source, request, parsed)
+        if refusal is not None:
+            self._steps.changes.forbidden.append(subject(request))
+            self._unheard.setdefault(source.node, (source, self._steps.number))
+            self._requests.refuse(source, request.operation, refusal.code, refusal.reason)
+            return None
         if isinstance(request, Advertise):
             count = self.advertisements.count_of_client(source.node)
             most = self._limits.advertisements_per_client_max
@@ -542,6 +563,22 @@ class Interests:
             self._requests.refuse(source, request.operation, RefusalCode.TOO_MANY, reason)
             return None
         return parsed
+
+    def _judged(
+        self, client: Neighbour, request: Advertise | Subscribe, parsed: Filter
+    ) -> Refusal | None:
+        if self.forbidden_before is not None:
+            return AS_BEFORE if subject(request) in self.forbidden_before else None
+        return None if self.judge is None else self.judge(client, request, parsed)
+
+    def first_unheard_step(self) -> int | None:
+        """The first step in which something was refused of which its client has not heard."""
+        for node, (client, step) in list(self._unheard.items()):
+            is_there = self._neighbours.named(node) is client
+            is_long_ago = step < self._steps.number - self._limits.unheard_steps_max
+            if client.forgot >= step or not is_there or is_long_ago:
+                del self._unheard[node]
+        return min((step for _, step in self._unheard.values()), default=None)
 
     def path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node; all, if publications go back by them."""

@@ -608,7 +608,11 @@ class Machine:
 
     def _forget_what_is_stable(self) -> None:
         """Forget the log up to where everything is stable and confirmed."""
-        firsts = (self.publications.first_unstable_step(), self.requests.first_step)
+        firsts = (
+            self.publications.first_unstable_step(),
+            self.requests.first_step,
+            self.interests.first_unheard_step(),
+        )
         first = min((step for step in firsts if step is not None), default=self.steps.number + 1)
         log = self.steps.log
         if first - 1 > log.base and self.has_joined:

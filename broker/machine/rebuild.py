@@ -149,11 +149,15 @@ class _Index:
     def __init__(self, log: StepLog) -> None:
         self.installed: dict[str, int] = {}
         """The first step in which each was installed."""
+        self.forbidden: set[str] = set()
+        """What was refused, and has not been installed since."""
         self.taken: dict[NodeId, list[tuple[int, int]]] = {}
         """Of each neighbour: with which step of its batches end, and the step that took them."""
         for step, entry in enumerate(log.entries, log.base + 1):
             for name in entry.installed:
                 self.installed.setdefault(name, step)
+                self.forbidden.discard(name)
+            self.forbidden.update(entry.members.forbidden)
             if entry.kind is Taken.BATCH:
                 self.taken.setdefault(entry.source, []).append((entry.upto, step))
             elif entry.kind is Taken.JOINED:
@@ -503,8 +507,10 @@ class Rebuilding:
     def _span(self, source: NodeId, to: NodeId, told: Told[Any]) -> "_Span | None":
         """From when to when a broker of the region knew what it was told, in its own steps.
 
-        None if it did not take it, or had forgotten it when its log begins.
+        None if it did not take it, refused it, or had forgotten it when its log begins.
         """
+        if told.entry.id in self._indexes[to].forbidden:
+            return None
         neighbour = self.machines[to].neighbours.named(source)
         base = 0 if neighbour is None else neighbour.taken_at_base
         withdrawn_in = None
@@ -599,6 +605,7 @@ class Rebuilding:
         ordering = self._orderings[machine.node]
         ordering.begin(entry)
         machine.names.refused_before = entry.members.refused
+        machine.interests.forbidden_before = entry.members.forbidden
         publications = machine.publications
         publications.begin_again(entry)
         machine.steps.begin(entry.kind, entry.source, entry.upto)
@@ -732,7 +739,7 @@ class Rebuilding:
 
     def _order_anew(self, machine: Machine) -> Iterator[None]:
         """Give what is held back to the ordering, in the order of its arrival."""
-        machine.names.refused_before = None
+        machine.names.refused_before = machine.interests.forbidden_before = None
         if isinstance(machine.publications, QueuedPublications):
             machine.publications.go_on()
             return

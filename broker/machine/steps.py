@@ -44,6 +44,7 @@ class _Changes:
     admitted: list[NodeId] = attrs.field(factory=list)
     removed: list[NodeId] = attrs.field(factory=list)
     refused: list[OperationId] = attrs.field(factory=list)
+    forbidden: list[str] = attrs.field(factory=list)
 
     def membership(self) -> Membership:
         """As it is written down."""
@@ -53,6 +54,7 @@ class _Changes:
             admitted=tuple(self.admitted),
             removed=tuple(self.removed),
             refused=tuple(self.refused),
+            forbidden=tuple(self.forbidden),
         )
 
 

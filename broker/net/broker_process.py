@@ -21,7 +21,7 @@ from plait.broker.event_lines import forward_lines
 from plait.broker.fences import NEVER_FENCED, Fences
 from plait.broker.host.host import Host
 from plait.broker.host.seats import next_incarnation
-from plait.broker.inputs import Input, ShutdownRequested
+from plait.broker.inputs import Input, RulesChanged, ShutdownRequested
 from plait.broker.limits import DEFAULT_LIMITS, Limits
 from plait.broker.net.addresses import name_of
 from plait.broker.net.broker_files import BrokerFiles, open_broker_files, refusing_mistakes
@@ -35,8 +35,12 @@ from plait.broker.net.outlets import STANDARD_ERROR, Outlet
 from plait.broker.node_names import expected_broker_name
 from plait.faulttol.files import make_folder
 from plait.routing.conflicts import FAST
+from plait.routing.errors import RoutingError
 from plait.routing.ids import NodeId
+from plait.routing.limits import RULES_CHARACTERS_MAX
 from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
+from plait.routing.rules import Rules
+from plait.routing.rules_text import read_rules
 
 
 @attrs.frozen(kw_only=True)
@@ -70,6 +74,8 @@ class BrokerSettings:
     run_dir: Path | None = None
     """The run directory to write a history to, under `run_id`."""
     run_id: str = ""
+    rules: Path | None = None
+    """Who may do what; read again at SIGHUP. Without it everybody may do everything."""
     events_file: Path | None = None
     """Where to append a line for every publication sent on; see `broker/event_lines.py`."""
     limits: Limits = DEFAULT_LIMITS
@@ -104,7 +110,9 @@ async def serve_broker(
     with contextlib.ExitStack() as stack:
         if shutdown is None:
             # First of all: whoever starts a broker may stop it at any moment.
-            signals = stack.enter_context(trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT))
+            numbers = [signal.SIGTERM, signal.SIGINT]
+            numbers += [signal.SIGHUP] if settings.rules is not None else []
+            signals = stack.enter_context(trio.open_signal_receiver(*numbers))
         with refusing_mistakes():
             memory = recall(settings.state)
             following = next_incarnation(settings.node, memory.incarnation, memory.seating)
@@ -136,7 +144,7 @@ async def serve_broker(
         )
         orders: _Orders = partial(_stop_when_set, shutdown=shutdown)
         if shutdown is None:
-            orders = partial(_stop_on_signals, signals=signals)
+            orders = partial(_obey_signals, signals=signals)
         is_first, comes_back, fences = True, True, NEVER_FENCED
         while comes_back:
             broker = _Broker(settings, memory, addresses.broker, files, fences)
@@ -184,6 +192,7 @@ class _Broker:
         self.seating = memory.seating
         """Who plays what then, as it knows, kept on disk or not."""
         self._limits = settings.limits
+        self._rules = settings.rules
         self._files = files
         self._log = files.log
         self._is_told_to_stop = False
@@ -204,6 +213,7 @@ class _Broker:
             fences=fences,
             wall_clock_ms=time.time_ns() // 1_000_000,
             entropy=secrets.token_bytes(32),
+            rules=_rules_in(settings.rules),
             limits=settings.limits,
         )
         # While the links between brokers cannot keep up, clients have to wait: nothing that has
@@ -252,6 +262,16 @@ class _Broker:
             self._driver.stop()
         self._is_told_to_stop = True
         self._driver.step(ShutdownRequested())
+
+    def read_again(self) -> None:
+        """Go by the rules as they are now; if they cannot be read, by those of before."""
+        try:
+            rules = _rules_in(self._rules)
+        except (OSError, RoutingError) as error:
+            fields = {"reason": str(error)}
+            self._log(Level.ERROR, "rules not read: those of before count", fields)
+        else:
+            self._driver.step(RulesChanged(rules))
 
     @property
     def next_incarnation(self) -> int:
@@ -324,6 +344,9 @@ class _Pause:
                 self._everything.cancel()
         return not self._is_told_to_stop
 
+    def read_again(self) -> None:
+        """It reads all when it comes back."""
+
     def stop(self) -> None:
         """It does not come back."""
         self._is_told_to_stop = True
@@ -341,7 +364,7 @@ class _Pause:
 
 
 _Orders = Callable[[_Broker | _Pause], Awaitable[None]]
-"""Wait to be told to stop, and tell it."""
+"""Wait to be told to stop, or to read its files again, and tell it."""
 
 
 async def _stop_when_set(broker: _Broker | _Pause, shutdown: trio.Event | None) -> None:
@@ -350,9 +373,20 @@ async def _stop_when_set(broker: _Broker | _Pause, shutdown: trio.Event | None) 
     broker.stop()
 
 
-async def _stop_on_signals(broker: _Broker | _Pause, signals: AsyncIterator[int]) -> None:
-    async for _ in signals:
-        broker.stop()
+async def _obey_signals(broker: _Broker | _Pause, signals: AsyncIterator[int]) -> None:
+    async for number in signals:
+        if number == signal.SIGHUP:
+            broker.read_again()
+        else:
+            broker.stop()
+
+
+def _rules_in(file: Path | None) -> Rules | None:
+    """Read a file of rules; OSError or RoutingError if that is not possible."""
+    if file is None:
+        return None
+    with file.open(encoding="utf-8", errors="replace") as text:
+        return read_rules(text.read(RULES_CHARACTERS_MAX + 1))
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from plait.broker.effects import (
     Refusal,
     ReportConfirmed,
     ReportMatch,
+    ReportRevoked,
     ReportSkipped,
     Stop,
 )
@@ -51,6 +52,7 @@ from plait.broker.errors import (
 )
 from plait.broker.inputs import Input, ShutdownRequested, TimerFired
 from plait.broker.limits import DEFAULT_LIMITS, Limits
+from plait.broker.messages import RefusalCode
 from plait.broker.net.addresses import complete_address
 from plait.broker.net.driver import Driver
 from plait.broker.net.logs import Log, no_log
@@ -188,6 +190,7 @@ class Client:
                 ReportMatch: self._on_report_match,
                 ReportConfirmed: self._on_report_confirmed,
                 ReportSkipped: self._on_report_skipped,
+                ReportRevoked: self._on_report_revoked,
                 EndOperation: self._on_end_operation,
                 BecomeReady: self._on_become_ready,
                 Stop: self._on_stop,
@@ -610,6 +613,13 @@ class Client:
         if effect.seq in self._settled:
             self._settled[effect.seq].set()
 
+    def _on_report_revoked(self, effect: ReportRevoked) -> None:
+        """What may not be published any more, `publish` refuses."""
+        subscription = self._subscriptions.pop(SubscriptionId(effect.name), None)
+        if subscription is not None:
+            subscription.end(RefusedError(RefusalCode.NOT_ALLOWED, effect.reason))
+            self._relieve()
+
     def _on_end_operation(self, effect: EndOperation) -> None:
         outcome = self._operations.get(effect.operation)
         if outcome is not None:
@@ -624,7 +634,7 @@ class Client:
         """The core has come to its end: nobody is to wait for it any longer."""
         self._stop_reason = effect.reason
         for subscription in self._subscriptions.values():
-            subscription.end(None if self._is_closing else effect.reason)
+            subscription.end(None if self._is_closing else ClosedError(effect.reason))
         for outcome in self._operations.values():
             outcome.ended.set()
         for settled in self._settled.values():

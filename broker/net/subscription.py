@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import trio
 
 from plait.broker.effects import Delivery, Match
-from plait.broker.errors import ClosedError
+from plait.broker.errors import BrokerError
 from plait.routing.ids import SubscriptionId
 from plait.routing.patterns.detection import Detection
 
@@ -24,7 +24,8 @@ class Inbox(Generic[Item]):
 
     Iterate over it, one by one or in `batches`; several tasks may share it. Iteration ends when
     the subscription does: with `unsubscribe` or when the client is closed, after what had been
-    delivered before; with `ClosedError` if the overlay was lost for good.
+    delivered before; with `ClosedError` if the overlay was lost for good, and with `RefusedError`
+    if the rules of the broker do not allow it any more.
 
     What is not taken waits in a buffer. Once that is over its limit the client reads nothing more,
     neither for its other subscriptions nor the confirmations of what it publishes. So end a
@@ -53,7 +54,7 @@ class Inbox(Generic[Item]):
         self._arrived = trio.Event()
         self._is_awaited = False
         self._has_ended = False
-        self._failure: str | None = None
+        self._failure: BrokerError | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}: {self.filter}>"
@@ -114,7 +115,7 @@ class Inbox(Generic[Item]):
         """Take note of a delivery."""
         raise NotImplementedError
 
-    def end(self, failure: str | None = None) -> None:
+    def end(self, failure: BrokerError | None = None) -> None:
         """Let iteration end after what is in the buffer; with an error if there is a reason."""
         if not self._has_ended:
             self._has_ended = True
@@ -136,7 +137,7 @@ class Inbox(Generic[Item]):
         await trio.lowlevel.checkpoint()
         while not self._buffer:
             if self._failure is not None:
-                raise ClosedError(self._failure)
+                raise self._failure
             if self._has_ended:
                 raise StopAsyncIteration
             if not self._is_awaited:

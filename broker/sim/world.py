@@ -32,6 +32,7 @@ from plait.broker.effects import (
     RememberSeats,
     ReportConfirmed,
     ReportMatch,
+    ReportRevoked,
     ReportSkipped,
     SendMessage,
     SetTimer,
@@ -52,6 +53,7 @@ from plait.broker.inputs import (
 )
 from plait.broker.limits import Limits
 from plait.broker.messages import Message, Seating
+from plait.broker.principals import UNKNOWN_CALLER, Caller
 from plait.broker.sim.clocks import Clock
 from plait.broker.sim.cuts import Cut
 from plait.broker.sim.doors import Door, HostDoor
@@ -62,6 +64,7 @@ from plait.faulttol.history import MemoryHistory, Record
 from plait.routing.conflicts import FAST
 from plait.routing.ids import NodeId, SubscriptionId
 from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
+from plait.routing.rules import Rules
 
 LAUNCHER: Final = NodeId("plait-launcher")
 """Who writes down what was done to nodes."""
@@ -136,6 +139,8 @@ class World:
         """Who is shown what every node wants done, before it is."""
         self.on_step: Callable[[Node], None] | None = None
         """Who is shown every node that has taken a step, before it has any effect."""
+        self.callers: dict[NodeId, Caller] = {}
+        """As what nodes come that have proven who they are."""
         self.off_the_net: set[NodeId] = set()
         """Nodes that cannot connect to anybody."""
         self.have_been_away: set[NodeId] = set()
@@ -181,6 +186,7 @@ class World:
         detection: str = FAST,
         managers: str = SUMMIT,
         standby: int = 0,
+        rules: Rules | None = None,
     ) -> Node:
         """Start a broker; unless it is given another one, its address is its name."""
         settings: dict[str, Any] = {
@@ -191,6 +197,7 @@ class World:
             "detection": detection,
             "managers": managers,
             "standby": standby,
+            "rules": rules,
         }
         core, door = self.cores.host(
             name,
@@ -630,7 +637,7 @@ class World:
                     self._stop(node, reason)
                     if comes_back:
                         self.after(self._delay_s[1], self.restart, node.address)
-                case ReportConfirmed() | ReportSkipped() | BeginDetection():
+                case ReportConfirmed() | ReportSkipped() | ReportRevoked() | BeginDetection():
                     pass
                 case WriteLog(level, event, fields):
                     if self._is_traced:
@@ -685,7 +692,8 @@ class World:
         there = End(LinkId(next(self._link_numbers)), found, delay, peer=here)
         here.peer = there
         self._ends[here.link], self._ends[there.link] = here, there
-        self._tell(found, LinkOpened(there.link))
+        caller = self.callers.get(node.name, UNKNOWN_CALLER)
+        self._tell(found, LinkOpened(there.link, caller=caller))
         self._tell(node, LinkOpened(here.link, address))
 
     def _is_out_of_reach(self, node: Node, address: NodeId) -> bool:

@@ -20,6 +20,7 @@ from plait.scripts.async_entry import run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from plait.scripts.monitor import wait_until_joined
 from plait.scripts.options import AddressType, detection_option, examples, managers_option
+from plait.scripts.rules_file import load_rules
 from plait.scripts.run_directory import checked_run_id
 from plait.scripts.standard_streams import say
 from plait.scripts.supervision import accept_supervision
@@ -110,6 +111,12 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 )
 @click.option("--allow-remote", is_flag=True, help="Listen at addresses other machines can reach.")
 @click.option(
+    "--rules",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Who may publish, subscribe, monitor and operate, and how much; `plait can` explains it. "
+    "What it does not allow is refused. Read again at SIGHUP.",
+)
+@click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file of its own, by which it finds the others again after a crash.",
@@ -162,6 +169,7 @@ def command(
     metrics: str | None,
     address: str | None,
     allow_remote: bool,
+    rules: Path | None,
     state: Path | None,
     run_dir: Path | None,
     run_id: str,
@@ -178,6 +186,8 @@ def command(
     already, and clients connect to any of them. SIGTERM or Ctrl-C stops it as soon as everything
     it has accepted is where it belongs; a second one stops it at once.
     """
+    if rules is not None:
+        load_rules(str(rules))  # for all that is wrong with it, with its places
     join_point, *fallbacks = [accept_supervision()] if supervised else (join or [""])
     try:
         limits = DEFAULT_LIMITS.with_heartbeats(interval_ms, timeout_ms)
@@ -199,6 +209,7 @@ def command(
         managers=managers,
         standby=standby,
         metrics=metrics,
+        rules=rules,
         state=state,
         run_dir=run_dir,
         run_id=checked_run_id(run_id),

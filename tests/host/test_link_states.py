@@ -53,6 +53,7 @@ from plait.broker.messages import (
     Refuse,
     Relocate,
     Relocated,
+    Revoke,
     Seating,
     Settings,
     Settled,
@@ -164,6 +165,7 @@ SAMPLES: Final[tuple[Message, ...]] = (
     Announced(number=1),
     Relocate(broker=HERE, host=PEER),
     Relocated(broker=HERE),
+    Revoke(name="alice/1", reason="the rules have changed"),
 )
 SAMPLE_OF: Final[dict[type[Message], Any]] = {type(sample): sample for sample in SAMPLES}
 TESTIMONY: Final = attrs.evolve(SAMPLE_OF[Attach], node=HERE, kind=NodeKind.BROKER)
