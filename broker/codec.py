@@ -34,7 +34,7 @@ import attrs
 from msgpack import OutOfData, Packer, Unpacker, unpackb
 
 from plait.broker.errors import LocalProtocolError, RemoteProtocolError
-from plait.broker.limits import DEFAULT_LIMITS, REASON_CHARS_MAX, Limits
+from plait.broker.limits import DEFAULT_LIMITS, PROOF_CHARS_MAX, REASON_CHARS_MAX, Limits
 from plait.broker.messages import MESSAGE_TYPES, Message, Publish
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.limits import FILTER_TEXT_CHARACTERS_MAX, TOPIC_CHARACTERS_MAX
@@ -201,6 +201,10 @@ class FrameDecoder:
         self._portions: dict[int, dict[str, list[Any]]] = {}
         """Of lists, by the number of the message that is going to have them, and its field."""
         self._portions_bytes = 0
+
+    def trust(self, limits: Limits) -> None:
+        """Let these limits hold from now on: it is known by now who sends."""
+        self._limits = limits
 
     @property
     def kept_bytes(self) -> int:
@@ -531,6 +535,7 @@ def _read_record(
 _READERS_OF_NAMES: Final[dict[str, _Reader]] = {
     "filter": partial(_read_text, FILTER_TEXT_CHARACTERS_MAX),
     "reason": partial(_read_text, REASON_CHARS_MAX),
+    "proof": partial(_read_text, PROOF_CHARS_MAX),
     "address": _read_address,
     "clients_address": _read_address,
     "content": _read_attributes,

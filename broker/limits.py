@@ -20,6 +20,9 @@ HEARTBEATS_MIN: Final = 2
 REASON_CHARS_MAX: Final = 1024
 """A reason in words, for people; what it quotes may be as long as a content. It is cut there."""
 
+PROOF_CHARS_MAX: Final = 4096
+"""What somebody shows to be let in: a token, or a message about a password."""
+
 COUNTER_BYTES: Final = 9
 """One integer on the wire, at most."""
 UTF8_BYTES: Final = 4

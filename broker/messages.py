@@ -237,6 +237,45 @@ class Heartbeat:
     """Nothing to say, but still here."""
 
 
+# At a door that is guarded, before any greeting
+
+
+class Mechanism(enum.StrEnum):
+    """By what whoever has dialled shows who it is."""
+
+    CERTIFICATE = "certificate"
+    """As TLS has seen already."""
+    SCRAM = "SCRAM-SHA-256"
+    SCRAM_PLUS = "SCRAM-SHA-256-PLUS"
+    """The same, bound to this connection."""
+    TOKEN = "token"  # noqa: S105 - a word, not a secret
+
+
+@attrs.frozen(kw_only=True)
+class Authenticate:
+    """Whoever has dialled shows who it is, or answers a challenge."""
+
+    mechanism: Mechanism
+    proof: str = attrs.field(default="", repr=False)
+
+
+@attrs.frozen
+class Challenge:
+    """The answer if a password is to be proven: what the proof has to be about."""
+
+    proof: str
+
+
+@attrs.frozen(kw_only=True)
+class Admitted:
+    """Whoever has dialled is let in, and says `Hello` next."""
+
+    principal: str
+    """As whom."""
+    proof: str = ""
+    """That the password is known here, too."""
+
+
 # Batches, and what lies between them
 
 
@@ -813,6 +852,9 @@ Message = (
     | StampRequest
     | StampReply
     | Begun
+    | Authenticate
+    | Challenge
+    | Admitted
     | Revoke
 )
 
@@ -857,6 +899,9 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     60: StampRequest,
     61: StampReply,
     62: Begun,
+    63: Authenticate,
+    64: Challenge,
+    65: Admitted,
     70: Revoke,
 }
 """By their numbers on the wire, which come first. None is ever used again for something else."""

@@ -30,6 +30,17 @@ class Door(enum.StrEnum):
     """For brokers, who have shown certificates of their own authority."""
 
 
+class Protection(enum.StrEnum):
+    """What keeps those out whom nobody has asked in."""
+
+    LOOPBACK = "loopback"
+    """No other machine reaches this host."""
+    TLS = "tls"
+    """Whoever comes shows who it is."""
+    INSECURE = "insecure"
+    """Nothing: somebody has said so."""
+
+
 class Proof(enum.StrEnum):
     """By what somebody has shown who it is."""
 

@@ -109,7 +109,7 @@ class SshHost:
 
     def command(self, *arguments: str) -> list[str]:
         """Return what starts `plait` there, and makes the folder for its runs."""
-        command = shlex.join([*self.plait, *arguments, "--allow-remote"])
+        command = shlex.join([*self.plait, *arguments, "--insecure"])
         return self._there(f"mkdir -p {REMOTE_RUNS} && exec {command}")
 
     def run_directory(self, directory: Path, run_id: str) -> Path:

@@ -55,6 +55,8 @@ COMMANDS: Final[dict[str, str]] = {
     "broker": "Run one broker.",
     "pub": "Publish from the shell.",
     "sub": "Subscribe from the shell.",
+    "certs": "Authorities, certificates and tokens for an overlay.",
+    "users": "Who may connect with a password.",
     "status": "Every broker: who plays it, queues, what it holds and why.",
     "move": "Have a broker played by another process, while all goes on.",
     "audit": "The guarantees of any number of runs, checked on Spark.",

@@ -2,18 +2,19 @@
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
 import trio
 
-from plait.broker.codec import FrameDecoder, encode
+from plait.broker.access.errors import NotAdmittedError
 from plait.broker.errors import RemoteProtocolError
+from plait.broker.inputs import LinkId
+from plait.broker.limits import DEFAULT_LIMITS
 from plait.broker.messages import (
     PROTOCOL_VERSION,
     Goodbye,
     Hello,
-    Message,
     NodeKind,
     Relocate,
     Relocated,
@@ -21,9 +22,16 @@ from plait.broker.messages import (
     StatusRequest,
     Welcome,
 )
+from plait.broker.net.addresses import Address
+from plait.broker.net.connection import CLOSED_THERE, Connection, ConnectionLostError, Traffic, dial
+from plait.broker.net.credentials import Passage
 from plait.routing.ids import NodeId
 from plait.scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable, answers
 
+MONITOR: Final = NodeId("plait-status")
+HELLO: Final = Hello(
+    version=PROTOCOL_VERSION, node=MONITOR, host=MONITOR, kind=NodeKind.MONITOR, incarnation=1
+)
 ANSWER_TIMEOUT_S: Final = 5.0
 JOIN_POLL_S: Final = 0.01
 UNANSWERED: Final = "it closed the connection without an answer"
@@ -31,44 +39,54 @@ ON_THE_WAY: Final = ("joining", "recovering")
 """States of a broker that does not serve yet."""
 
 
-async def ask(host: str, port: int) -> StatusReport:
-    """Return a process' own report; `OSError` says why there is none."""
+async def ask(host: str, port: int, approach: Passage | None = None) -> StatusReport:
+    """Return a process' own report; `OSError` says why there is none.
+
+    Where whoever comes has to show who it is, that is what `approach` does.
+    """
     try:
         with trio.fail_after(ANSWER_TIMEOUT_S):
-            async with _conversation(host, port) as (stream, messages):
-                await stream.send_all(encode(StatusRequest()))
-                async for message in messages:
-                    if isinstance(message, StatusReply):
-                        document: StatusReport = json.loads(message.report)
-                        return document
+            async with _conversation(str(Address(host, port)), approach) as connection:
+                connection.say(StatusRequest())
+                while True:
+                    match await connection.receive_one():
+                        case StatusReply(report=report):
+                            document: StatusReport = json.loads(report)
+                            return document
+                        case Goodbye(reason=reason):
+                            raise ConnectionError(reason)
     except trio.TooSlowError:
         raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:.0f} s") from None
-    raise ConnectionError(UNANSWERED)
 
 
-async def request_move(address: str, broker: str, host: str, tell: Callable[[str], None]) -> str:
+async def request_move(
+    address: str,
+    broker: str,
+    host: str,
+    tell: Callable[[str], None],
+    approach: Passage | None = None,
+) -> str:
     """Ask the process that plays a broker to let another one have it; returns when that begins.
 
     Or says why it does not; `tell` is told what it waits for. `OSError` if nobody answers.
     """
     relocate = Relocate(broker=NodeId(broker), host=NodeId(host))
-    async with _conversation(*split(address)) as (stream, messages):
-        await stream.send_all(encode(relocate))
-        async for message in messages:
-            match message:
+    async with _conversation(address, approach) as connection:
+        connection.say(relocate)
+        while True:
+            match await connection.receive_one():
                 case Relocated(reason=reason, is_remembered=True):
                     tell(reason)
                 case Relocated(reason=reason):
                     return reason
-                case _:
-                    pass
-    raise ConnectionError(UNANSWERED)
+                case Goodbye(reason=reason):
+                    raise ConnectionError(reason)
 
 
-async def wait_until_joined(address: str) -> None:
+async def wait_until_joined(address: str, approach: Passage | None = None) -> None:
     """Return when the broker that listens there has joined its overlay, or has joined it again."""
     host, port = split(address)
-    while (await ask(host, port))["state"] in ON_THE_WAY:  # noqa: ASYNC110 - it is another node's
+    while (await ask(host, port, approach))["state"] in ON_THE_WAY:  # noqa: ASYNC110 - it is another node's
         await trio.sleep(JOIN_POLL_S)
 
 
@@ -79,44 +97,37 @@ def split(address: str) -> tuple[str, int]:
 
 
 @contextlib.asynccontextmanager
-async def _conversation(
-    host: str, port: int
-) -> AsyncIterator[tuple[trio.SocketStream, AsyncIterator[Message]]]:
-    """Greet a process, and hear what it says once it has welcomed this monitor."""
+async def _conversation(address: str, approach: Passage | None) -> AsyncIterator[Connection]:
+    """Greet a process, and go on once it has welcomed this monitor."""
     try:
-        async with (
-            await trio.open_tcp_stream(host, port) as stream,
-            contextlib.aclosing(_heard(stream)) as messages,
-        ):
-            name = NodeId("plait-status")
-            hello = Hello(
-                version=PROTOCOL_VERSION,
-                node=name,
-                host=name,
-                kind=NodeKind.MONITOR,
-                incarnation=1,
-            )
-            await stream.send_all(encode(hello))
-            async for message in messages:
-                if isinstance(message, Welcome):
-                    break
-            yield stream, messages
-    except (trio.BrokenResourceError, RemoteProtocolError) as error:
+        connected = await dial(address, timeout_s=ANSWER_TIMEOUT_S)
+        connection = Connection(LinkId(0), connected, DEFAULT_LIMITS, Traffic())
+        try:
+            if approach is not None:
+                await connection.shake_hands(approach.begin())
+                await approach.admit(connection)
+                connection.trust()
+            connection.say(HELLO)
+            while not isinstance(message := await connection.receive_one(), Welcome):
+                if isinstance(message, Goodbye):
+                    raise ConnectionError(message.reason)
+            yield connection
+        finally:
+            connection.close()
+    except ConnectionLostError as lost:
+        if lost.is_refused:
+            raise ConnectionRefusedError(NOBODY_LISTENS) from None
+        raise ConnectionError(UNANSWERED if str(lost) == CLOSED_THERE else str(lost)) from None
+    except NotAdmittedError as error:
+        raise ConnectionError(str(error)) from None
+    except RemoteProtocolError as error:
         raise ConnectionError(f"no plait broker: {error}") from None
 
 
-async def _heard(stream: trio.SocketStream) -> AsyncGenerator[Message, None]:
-    """All that is said, until the other side takes its leave."""
-    decoder = FrameDecoder()
-    async for data in stream:
-        for message in decoder.feed(bytes(data)):
-            if isinstance(message, Goodbye):
-                raise ConnectionError(message.reason)
-            yield message
-
-
 async def survey(
-    addresses: Iterable[str], silent: Iterable[Unreachable] = ()
+    addresses: Iterable[str],
+    silent: Iterable[Unreachable] = (),
+    approach: Passage | None = None,
 ) -> list[StatusReport | Unreachable]:
     """Ask these, then all others that they name, until all of the overlay has been asked.
 
@@ -128,7 +139,7 @@ async def survey(
         async with trio.open_nursery() as nursery:
             for address, name in waiting.items():
                 found[address] = Unreachable(name, address, "not asked yet")
-                nursery.start_soon(_visit, address, name, found)
+                nursery.start_soon(_visit, address, name, found, approach)
         waiting = {
             address: host
             for report in answers(list(found.values()))
@@ -153,18 +164,18 @@ def _identity(report: StatusReport | Unreachable) -> str:
     return report.address if isinstance(report, Unreachable) else f"host {report['host']}"
 
 
-async def _visit(address: str, name: str, found: dict[str, StatusReport | Unreachable]) -> None:
+async def _visit(
+    address: str,
+    name: str,
+    found: dict[str, StatusReport | Unreachable],
+    approach: Passage | None,
+) -> None:
     try:
-        found[address] = await ask(*split(address))
+        found[address] = await ask(*split(address), approach)
     except OSError as error:
         found[address] = Unreachable(name, address, reason_of(error))
 
 
 def reason_of(error: OSError) -> str:
-    """Say why a connection failed; trio hides that behind a general sentence."""
-    cause = error.__cause__
-    if isinstance(cause, BaseExceptionGroup):
-        cause = cause.exceptions[0]
-    if isinstance(cause, ConnectionRefusedError) or isinstance(error, ConnectionRefusedError):
-        return NOBODY_LISTENS
-    return str(cause or error)
+    """Say why a connection failed."""
+    return str(error)

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from plait.broker.net.credentials import Approach, Credentials
 from plait.routing.conflicts import DETECTIONS, FAST
 from plait.routing.orderings import MANAGERS, ORDERINGS_OF_HOSTS, SUMMIT
 
@@ -66,6 +68,65 @@ broker_option: Final = click.option(
     required=True,
     help="The broker to connect to; :4000 is port 4000 of this machine.",
 )
+
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def credential_options(command: Any) -> Any:
+    """Add the options that say who this is, where brokers want to know; as one, `credentials`."""
+
+    @wraps(command)
+    def with_credentials(
+        *arguments: Any,
+        profile: Path | None,
+        tls_ca: Path | None,
+        tls_cert: Path | None,
+        tls_key: Path | None,
+        user: str,
+        password_file: Path | None,
+        token_file: Path | None,
+        **others: Any,
+    ) -> Any:
+        if profile is not None and (tls_ca or tls_cert or user or token_file):
+            raise click.UsageError("--profile has all that is to be shown: give it alone.")
+        credentials = None if profile is None else Credentials.read(profile)
+        if tls_ca is not None:
+            credentials = Credentials(
+                tls_ca=tls_ca,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                user=user,
+                password_file=password_file,
+                token_file=token_file,
+            )
+        elif tls_cert or tls_key or user or password_file or token_file:
+            raise click.UsageError(
+                "Say with --tls-ca which brokers may be told who this is: brokers-ca.pem."
+            )
+        return command(*arguments, credentials=credentials, **others)
+
+    for option in (
+        click.option("--token-file", type=_FILE, help="A file with a token to show."),
+        click.option("--password-file", type=_FILE, help="A file with the password."),
+        click.option("--user", default="", help="Whose password that is."),
+        click.option("--tls-key", type=_FILE, help="Its key, if that is in another file."),
+        click.option("--tls-cert", type=_FILE, help="A certificate to show, with its key."),
+        click.option("--tls-ca", type=_FILE, help="Speak TLS with brokers of this authority."),
+        click.option(
+            "--profile",
+            type=_FILE,
+            envvar="PLAIT_PROFILE",
+            help="A file with all that follows; `plait certs issue` makes it.",
+        ),
+    ):
+        with_credentials = option(with_credentials)
+    return with_credentials
+
+
+def approach_of(credentials: Credentials | None) -> Approach | None:
+    """The way of a monitor that shows these."""
+    return None if credentials is None else Approach(credentials)
+
 
 ordering_option: Final = click.option(
     "--ordering",

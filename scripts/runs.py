@@ -159,7 +159,7 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
     if configuration.logging_level is LoggingLevel.FULL:
         yield from ("--events-file", str(directory / f"{EVENTS_NAME}{host.suffix}"))
     if broker in plan.addresses:
-        yield "--allow-remote"
+        yield "--insecure"
 
 
 def run_simulated(plan: RunPlan) -> Report:

@@ -25,12 +25,14 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "faulttol": frozenset({"routing"}),
     "faulttol.audit": frozenset({"faulttol", "routing"}),
     "broker": frozenset({"faulttol", "routing"}),
+    "broker.access": _CORE,
     "broker.machine": _CORE,
     "broker.host": _HOST,
     "broker.client": _CLIENT,
-    "broker.net": _DRIVER,
+    "broker.net": _DRIVER | {"broker.access"},
     "broker.sim": _DRIVER | {"topologies"},
-    "scripts": _DRIVER | {"broker.net", "broker.sim", "faulttol.audit", "topologies"},
+    "scripts": _DRIVER
+    | {"broker.access", "broker.net", "broker.sim", "faulttol.audit", "topologies"},
 }
 
 WHY_NOT: Final[dict[tuple[str, str], str]] = {
@@ -64,6 +66,10 @@ HOMES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "numpy": (("faulttol.audit",), "call faulttol/audit/"),
     "pyarrow": (("faulttol.audit",), "call faulttol/audit/"),
     "click": (("scripts",), "raise an error of your package; the command prints it"),
+    "cryptography": (
+        ("broker.access.tokens", "scripts.certificates"),
+        "TLS is Python's own; only tokens and the making of certificates need more",
+    ),
     "psutil": (("scripts.bench",), "measure in scripts/bench/"),
 }
 

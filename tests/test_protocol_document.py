@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from plait.broker.access.admission import SAID_INSIDE, SAID_OUTSIDE
 from plait.broker.client import states as client_states
 from plait.broker.host.link_states import LEGAL, LinkState
 from plait.broker.messages import (
@@ -50,7 +51,8 @@ def names(*types: Collection[type]) -> set[str]:
 
 
 def test_the_page_has_every_message_and_no_other() -> None:
-    spoken = names(*LEGAL.values(), *client_states.LEGAL.values(), [StatusReply])
+    at_doors = SAID_OUTSIDE | SAID_INSIDE
+    spoken = names(*LEGAL.values(), *client_states.LEGAL.values(), [StatusReply], at_doors)
 
     assert table().keys() == spoken
 
@@ -67,13 +69,13 @@ def test_clients_and_monitors_say_and_hear_what_the_page_says() -> None:
     rows = table()
 
     assert {n for n, row in rows.items() if "client" in row.senders} == names(
-        [Hello], LEGAL[LinkState.TO_CLIENT], ATTACHED
+        [Hello], LEGAL[LinkState.TO_CLIENT], ATTACHED, SAID_OUTSIDE
     )
     assert {n for n, row in rows.items() if "client" in row.receivers} == names(
-        *client_states.LEGAL.values()
+        *client_states.LEGAL.values(), SAID_INSIDE
     )
     assert {n for n, row in rows.items() if "monitor" in row.senders} == names(
-        [Hello], LEGAL[LinkState.TO_MONITOR]
+        [Hello], LEGAL[LinkState.TO_MONITOR], SAID_OUTSIDE
     )
 
 
@@ -81,13 +83,14 @@ def test_brokers_and_hosts_say_what_the_page_says() -> None:
     rows = table()
     between_hosts = LEGAL[LinkState.TO_HOST] | LEGAL[LinkState.AWAITING_WELCOME]
     between_brokers = LEGAL[LinkState.TO_BROKER] | ATTACHED
+    at_doors = SAID_OUTSIDE | SAID_INSIDE
     of_hosts = {n for n, row in rows.items() if "host" in row.senders}
     of_brokers = {n for n, row in rows.items() if "broker" in row.senders}
 
     assert of_hosts >= names(between_hosts)
     assert of_hosts | of_brokers >= names(between_brokers)
     assert of_hosts | of_brokers <= names(
-        between_hosts, between_brokers, [Hello, StatusReply, Revoke]
+        between_hosts, between_brokers, at_doors, [Hello, StatusReply, Revoke]
     )
 
 

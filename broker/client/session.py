@@ -94,6 +94,8 @@ class SessionKeeper:
         """Likewise, of leaving."""
         self._has_connected = False
         self._lost_at = 0.0
+        self._failure = ""
+        """Why the last connection did not come about."""
         self.redial_at: float | None = None
         self._pause_s = limits.redial_first_s
 
@@ -157,6 +159,7 @@ class SessionKeeper:
         if self.contact is not Contact.DIALLING:
             return
         self._on_contact(ContactEvent.FAILED)
+        self._failure = reason
         if is_refused:
             self._whereabouts.refused()
         else:
@@ -170,7 +173,8 @@ class SessionKeeper:
     def _redial_later(self, now: float) -> None:
         if now - self._lost_at > RECONNECT_TIMEOUT_S:
             addresses = ", ".join(self._whereabouts.addresses)
-            self._give_up(f"no broker at {addresses} for {RECONNECT_TIMEOUT_S:g} s")
+            because = f": {self._failure}" if self._failure else ""
+            self._give_up(f"no broker at {addresses} for {RECONNECT_TIMEOUT_S:g} s{because}")
         elif self._whereabouts.aim():
             self.redial_at = now
         else:

@@ -83,7 +83,7 @@ from plait.broker.messages import (
     bytes_of,
 )
 from plait.broker.outbox import Outbox
-from plait.broker.principals import Caller, objection_to
+from plait.broker.principals import Caller, Protection, objection_to
 from plait.broker.reports import report_within
 from plait.faulttol.stability import CountError
 from plait.faulttol.steplog import Taken
@@ -114,6 +114,7 @@ class Host:
         detection: str = FAST,
         managers: str = SUMMIT,
         standby: int = 0,
+        protection: Protection = Protection.LOOPBACK,
         wall_clock_ms: int = 0,
         fences: Fences = NEVER_FENCED,
         entropy: bytes = b"",
@@ -135,7 +136,14 @@ class Host:
             ordering=ordering, policy=policy, delta=delta, detection=detection, managers=managers
         )
         self.me = Identity(
-            name, incarnation, address, limits, settings, clients_address, wall_clock_ms
+            name,
+            incarnation,
+            address,
+            limits,
+            settings,
+            clients_address,
+            protection,
+            wall_clock_ms,
         )
         self.outbox = Outbox()
         self._fences = fences

@@ -5,6 +5,7 @@ import attrs
 from plait.broker.limits import Limits
 from plait.broker.machine.interests import POLICIES
 from plait.broker.messages import Life, Settings, Welcome
+from plait.broker.principals import Protection
 from plait.routing.conflicts import DETECTIONS
 from plait.routing.ids import NodeId
 from plait.routing.orderings import MANAGERS, ORDERINGS_OF_HOSTS
@@ -21,6 +22,7 @@ class Identity:
     settings: Settings
     clients_address: str = ""
     """Where it lets clients and monitors in, if that is another door."""
+    protection: Protection = Protection.LOOPBACK
     wall_clock_ms: int = 0
     """What the clock on the wall showed at the start."""
     clock: float = 0.0

@@ -93,6 +93,7 @@ def describe(parts: Parts, situation: Situation) -> dict[str, Any]:
         "incarnation": me.incarnation,
         "state": situation.state,
         "address": me.clients_address or me.address,
+        "protection": me.protection.value,
         "ordering": me.settings.ordering,
         "policy": me.settings.policy,
         "delta": me.settings.delta,

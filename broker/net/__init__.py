@@ -17,6 +17,7 @@ from plait.broker.errors import (
 )
 from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
 from plait.broker.net.client import Advertisement, Client, Receipt, connect
+from plait.broker.net.credentials import Credentials
 from plait.broker.net.subscription import Matches, Subscription
 from plait.routing.errors import ContentError, FilterSyntaxError
 
@@ -29,6 +30,7 @@ __all__ = [
     "ClientState",
     "ClosedError",
     "ContentError",
+    "Credentials",
     "Delivery",
     "FilterSyntaxError",
     "Match",

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
@@ -25,6 +26,7 @@ from plait.broker.inputs import Input, RulesChanged, ShutdownRequested
 from plait.broker.limits import DEFAULT_LIMITS, Limits
 from plait.broker.net.addresses import name_of
 from plait.broker.net.broker_files import BrokerFiles, open_broker_files, refusing_mistakes
+from plait.broker.net.credentials import Passage
 from plait.broker.net.driver import Driver
 from plait.broker.net.http_endpoint import Page, serve_pages
 from plait.broker.net.listener import accept_connections, listen, raise_open_files_limit
@@ -32,7 +34,9 @@ from plait.broker.net.logs import LogWriter
 from plait.broker.net.memory import Memory, recall
 from plait.broker.net.metrics import CONTENT_TYPE, BrokerMetrics
 from plait.broker.net.outlets import STANDARD_ERROR, Outlet
+from plait.broker.net.security import GuardedPages, Security
 from plait.broker.node_names import expected_broker_name
+from plait.broker.principals import Door, Protection
 from plait.faulttol.files import make_folder
 from plait.routing.conflicts import FAST
 from plait.routing.errors import RoutingError
@@ -41,6 +45,8 @@ from plait.routing.limits import RULES_CHARACTERS_MAX
 from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 from plait.routing.rules import Rules
 from plait.routing.rules_text import read_rules
+
+INSECURE: Final = "--insecure: whoever reaches this broker is believed, and reads everything"
 
 
 @attrs.frozen(kw_only=True)
@@ -52,10 +58,17 @@ class BrokerSettings:
     """Counts up with every start under the same name."""
     listen: str = "127.0.0.1:0"
     """`host:port`; port 0 is any that is free."""
-    allow_remote: bool = False
-    """Whether `listen` and `metrics` may be reachable from other machines."""
+    tls: Path | None = None
+    """The folder of `broker/net/security.py`: with it nobody is let in who has not shown who it is,
+    and brokers have a door of their own."""
+    is_insecure: bool = False
+    """Whether all of it may be reachable from other machines without that."""
+    listen_brokers: str | None = None
+    """With TLS, where that door is; on any free port of the same host if that is not said."""
     address: str | None = None
     """Where others are to dial this broker, if that is not where it listens."""
+    address_brokers: str | None = None
+    """The same, for the door of brokers."""
     join: str | None = None
     """The address of the broker to join at; the root has none."""
     fallbacks: tuple[str, ...] = ()
@@ -90,6 +103,13 @@ class BrokerAddresses:
 
     broker: str
     metrics: str | None
+    brokers: str | None = None
+    """The door of brokers, if they have one of their own."""
+
+    @property
+    def for_brokers(self) -> str:
+        """Where brokers join."""
+        return self.brokers or self.broker
 
 
 async def serve_broker(
@@ -118,15 +138,11 @@ async def serve_broker(
             following = next_incarnation(settings.node, memory.incarnation, memory.seating)
             incarnation = max(settings.incarnation, following)
             memory = attrs.evolve(memory, incarnation=incarnation)
+            security = None if settings.tls is None else Security(settings.tls, settings.node)
             log = stack.enter_context(_log(settings))
-        listening = stack.enter_context(
-            await listen(settings.listen, allow_remote=settings.allow_remote)
-        )
-        pages_listening = None
-        if settings.metrics is not None:
-            pages_listening = stack.enter_context(
-                await listen(settings.metrics, allow_remote=settings.allow_remote)
-            )
+        doors = await _open_doors(settings, security, stack)
+        if settings.is_insecure:
+            log(Level.WARNING, "insecure", {"reason": INSECURE})
         files = stack.enter_context(
             open_broker_files(
                 settings.node,
@@ -138,25 +154,22 @@ async def serve_broker(
                 run=settings.run_id,
             )
         )
-        addresses = BrokerAddresses(
-            broker=name_of(listening),
-            metrics=name_of(pages_listening) if pages_listening else None,
-        )
         orders: _Orders = partial(_stop_when_set, shutdown=shutdown)
         if shutdown is None:
             orders = partial(_obey_signals, signals=signals)
         is_first, comes_back, fences = True, True, NEVER_FENCED
         while comes_back:
-            broker = _Broker(settings, memory, addresses.broker, files, fences)
+            broker = _Broker(settings, memory, doors, files, fences)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(files.keeper.run)
                 await nursery.start(broker.run, nursery.cancel_scope)
-                nursery.start_soon(accept_connections, listening, broker.take, log)
-                if pages_listening is not None:
-                    nursery.start_soon(serve_pages, pages_listening, broker.pages())
+                doors.accept(nursery, broker.take, log)
+                doors.answer(nursery, broker.pages())
+                if security is not None:
+                    nursery.start_soon(security.watch, broker.review, log)
                 nursery.start_soon(orders, broker)
                 if is_first:
-                    task_status.started(addresses)
+                    task_status.started(doors.addresses)
                     is_first = False
             # Taken for failed by the others, it is nobody any more, and starts again as somebody.
             comes_back = broker.comes_back
@@ -167,10 +180,66 @@ async def serve_broker(
                 )
                 await files.begin_again(memory)
                 pause = _Pause(settings, fences, log)
-                comes_back = await pause.take(listening, pages_listening, orders)
+                comes_back = await pause.take(doors, orders)
     if broker.failure is not None:
         raise GaveUpError(broker.failure)
     files.raise_if_incomplete()
+
+
+@attrs.frozen(kw_only=True)
+class _Doors:
+    """Where a broker listens, and what is in front of it."""
+
+    clients: socket.socket
+    """Or everybody."""
+    brokers: socket.socket | None
+    pages: socket.socket | None
+    security: Security | None
+
+    @property
+    def addresses(self) -> BrokerAddresses:
+        """Where all that is."""
+        return BrokerAddresses(
+            broker=name_of(self.clients),
+            metrics=name_of(self.pages) if self.pages else None,
+            brokers=name_of(self.brokers) if self.brokers else None,
+        )
+
+    def accept(self, nursery: trio.Nursery, take: "_Take", log: LogWriter) -> None:
+        """Hand over whoever comes, with what it has to pass through."""
+        for door, listening in ((Door.CLIENTS, self.clients), (Door.BROKERS, self.brokers)):
+            if listening is not None:
+                passage = None if self.security is None else self.security.door(door)
+                take_here = partial(take, passage=passage)
+                nursery.start_soon(accept_connections, listening, take_here, log)
+
+    def answer(self, nursery: trio.Nursery, pages: dict[str, Page]) -> None:
+        """Answer HTTP, if that was asked for."""
+        if self.pages is not None:
+            guard = None if self.security is None else GuardedPages(self.security)
+            nursery.start_soon(serve_pages, self.pages, pages, guard)
+
+
+_Take = Callable[..., None]
+"""Takes a socket, and the passage before it."""
+
+
+async def _open_doors(
+    settings: BrokerSettings, security: Security | None, stack: contextlib.ExitStack
+) -> _Doors:
+    """Listen wherever it is asked for; loopback only, unless it is safe or said not to be."""
+    allow_remote = security is not None or settings.is_insecure
+
+    async def opened(address: str) -> socket.socket:
+        return stack.enter_context(await listen(address, allow_remote=allow_remote))
+
+    beside = f"{settings.listen.rpartition(':')[0]}:0"
+    return _Doors(
+        clients=await opened(settings.listen),
+        brokers=await opened(settings.listen_brokers or beside) if security else None,
+        pages=await opened(settings.metrics) if settings.metrics is not None else None,
+        security=security,
+    )
 
 
 class _Broker:
@@ -180,7 +249,7 @@ class _Broker:
         self,
         settings: BrokerSettings,
         memory: Memory,
-        bound: str,
+        doors: _Doors,
         files: BrokerFiles,
         fences: Fences,
     ) -> None:
@@ -196,11 +265,17 @@ class _Broker:
         self._files = files
         self._log = files.log
         self._is_told_to_stop = False
-        self._address = settings.address or bound
+        self._security = doors.security
+        self._address = settings.address or doors.addresses.broker
+        for_brokers = self._address
+        if doors.security is not None:
+            for_brokers = settings.address_brokers or doors.addresses.for_brokers
         self._host = Host(
             settings.node,
             memory.incarnation,
-            address=self._address,
+            address=for_brokers,
+            clients_address=self._address if doors.security else "",
+            protection=_protection(settings),
             join=settings.join,
             fallbacks=settings.fallbacks,
             remembered=memory.seating,
@@ -232,6 +307,7 @@ class _Broker:
             is_gated=self._host.is_of_client,
             is_stranger=self._host.is_stranger,
             kept_bytes=self._host.kept_bytes,
+            approach=doors.security,
         )
         self._metrics = BrokerMetrics(self._host, self._driver, files.written)
 
@@ -246,15 +322,20 @@ class _Broker:
         await self._files.keeper.finish()
         everything.cancel()
 
-    def take(self, accepted: socket.socket) -> None:
+    def take(self, accepted: socket.socket, *, passage: Passage | None) -> None:
         """Serve a connection, if there is room for it."""
         if self._driver.connection_count < self._limits.links_max:
-            self._driver.adopt(accepted)
+            self._driver.adopt(accepted, passage=passage)
             return
         accepted.close()
         self._metrics.connections_refused += 1
         reason = f"{self._limits.links_max} connections, which is as many as are allowed"
         self._log(Level.WARNING, "connection refused", {"reason": reason})
+
+    def review(self) -> None:
+        """Part with whoever is not to be here any more, as the files have it."""
+        assert self._security is not None
+        self._driver.review(self._security.objection_to)
 
     def stop(self) -> None:
         """Stop when everything accepted is finished; told again, stop at once."""
@@ -324,9 +405,7 @@ class _Pause:
         self._everything = trio.CancelScope()
         self._is_told_to_stop = False
 
-    async def take(
-        self, listening: socket.socket, pages_listening: socket.socket | None, orders: "_Orders"
-    ) -> bool:
+    async def take(self, doors: _Doors, orders: "_Orders") -> bool:
         """Let it pass, answering nobody; returns whether the broker is to come back."""
         if not self._seconds:
             return True
@@ -336,9 +415,8 @@ class _Pause:
         with self._everything:
             async with trio.open_nursery() as nursery:
                 # Whoever comes takes it for dead, and does not wait for an answer.
-                nursery.start_soon(accept_connections, listening, socket.socket.close, self._log)
-                if pages_listening is not None:
-                    nursery.start_soon(serve_pages, pages_listening, self._pages())
+                doors.accept(nursery, _hang_up, self._log)
+                doors.answer(nursery, self._pages())
                 nursery.start_soon(orders, self)
                 await trio.sleep(self._seconds)
                 self._everything.cancel()
@@ -361,6 +439,16 @@ class _Pause:
             "fenced": self._fences.describe(),
         }
         return {"/status": Page("application/json", lambda: json.dumps(status))}
+
+
+def _hang_up(accepted: socket.socket, **_: Passage | None) -> None:
+    accepted.close()
+
+
+def _protection(settings: BrokerSettings) -> Protection:
+    if settings.tls is not None:
+        return Protection.TLS
+    return Protection.INSECURE if settings.is_insecure else Protection.LOOPBACK
 
 
 _Orders = Callable[[_Broker | _Pause], Awaitable[None]]

@@ -23,6 +23,7 @@ import secrets
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
@@ -54,10 +55,12 @@ from plait.broker.inputs import Input, ShutdownRequested, TimerFired
 from plait.broker.limits import DEFAULT_LIMITS, Limits
 from plait.broker.messages import RefusalCode
 from plait.broker.net.addresses import complete_address
+from plait.broker.net.credentials import Approach, Credentials
 from plait.broker.net.driver import Driver
 from plait.broker.net.logs import Log, no_log
 from plait.broker.net.subscription import Matches, Subscription
 from plait.broker.node_names import expected_name
+from plait.broker.principals import OWNED_BEHIND
 from plait.faulttol.history import History
 from plait.routing.errors import TrapWarning
 from plait.routing.filter_text import parse_filter, topic_filter
@@ -83,6 +86,7 @@ PARTING_S: Final = 1.0
 async def connect(
     *brokers: str,
     name: str | None = None,
+    credentials: Credentials | Path | str | None = None,
     incarnation: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
     history: History | None = None,
@@ -99,19 +103,26 @@ async def connect(
     enough, and counts its publications from 1 again. Whoever wants to know of lost and regained
     connections is told every new state by `on_state`.
 
+    `credentials` are what it shows where brokers let nobody in who does not show who it is, or the
+    file of a profile that has them. Then its name begins with that of its principal: `alice`, or
+    `alice+` and anything.
+
     At the end of the block the client waits for its publications to be confirmed, at most for
     `limits.drain_timeout_s`, and leaves the overlay; `UnconfirmedError` says if some were not.
     After an exception it leaves without waiting for that.
     """
     _require_trio()
+    if isinstance(credentials, Path | str):
+        credentials = Credentials.read(Path(credentials))
     client = Client(
-        NodeId(name if name is not None else f"client-{secrets.token_hex(6)}"),
+        NodeId(name if name is not None else _own_name(credentials)),
         time.time_ns() // 1_000_000 if incarnation is None else incarnation,
         brokers=brokers,
         limits=limits,
         history=history,
         log=log,
         on_state=on_state,
+        approach=None if credentials is None else Approach(credentials),
     )
     with _lone_exception_as_itself():
         async with trio.open_nursery() as nursery:
@@ -123,6 +134,13 @@ async def connect(
                 client.abandon()
                 raise
             await client.close()
+
+
+def _own_name(credentials: Credentials | None) -> str:
+    """A name that nobody else has, and that belongs to whoever shows these."""
+    principal = "" if credentials is None else credentials.principal()
+    prefix = f"{principal}{OWNED_BEHIND}" if principal else "client-"
+    return f"{prefix}{secrets.token_hex(6)}"
 
 
 def _require_trio() -> None:
@@ -160,6 +178,7 @@ class Client:
         history: History | None,
         log: Log,
         on_state: Callable[[ClientState], None] | None,
+        approach: Approach | None = None,
     ) -> None:
         if expected := expected_name(name, limits):
             raise BadNameError(f"client name {name!r}: expected {expected}")
@@ -197,6 +216,7 @@ class Client:
             },
             is_trunk=lambda _: False,
             is_gated=lambda _: True,
+            approach=approach,
         )
         self._ready = trio.Event()
         self._stopped = trio.Event()

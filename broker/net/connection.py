@@ -1,7 +1,8 @@
 """One TCP connection: bytes in, messages out; frames in, bytes out. It knows nothing of meaning.
 
 This is the one place that meets trio's and the operating system's ways of saying that a connection
-is over. All of them become `ConnectionLostError`, with a reason in words.
+is over. All of them become `ConnectionLostError`, with a reason in words. TLS is a layer of bytes
+in between (`broker/net/tls.py`), once hands have been shaken.
 
 A plain non-blocking socket is used instead of trio's streams: a write that the socket takes at
 once, as it does nearly every time, then costs one system call and no pass through the scheduler.
@@ -11,21 +12,28 @@ import contextlib
 import errno
 import os
 import socket
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 import trio
 
-from plait.broker.codec import FrameDecoder
+from plait.broker.access.admission import Certificate
+from plait.broker.codec import FrameDecoder, encode
 from plait.broker.errors import AddressError, BrokerError
 from plait.broker.inputs import LinkId
 from plait.broker.limits import Limits
-from plait.broker.messages import Message
+from plait.broker.messages import Goodbye, GoodbyeCode, Message
 from plait.broker.net.addresses import Address, resolve
+from plait.broker.net.tls import FIRST_BYTE, TlsError, TlsSession
 
 RECEIVE_BYTES: Final = 64 << 10
 """One read: hundreds of small publications. From 128 KiB on, allocators map fresh pages for every
 buffer, which would cost several times as much as the read itself."""
+
+STRANGERS_FRAME_BYTES_MAX: Final = 24 << 10
+"""One message of somebody who has not been let in: a token, or a part of a proof."""
+
+CLOSED_THERE: Final = "closed by the other side"
 
 LINGER_S: Final = 1.0
 """How long a connection that this side ends is kept for what is on its way in both directions."""
@@ -64,7 +72,11 @@ class Connection:
         self.buffered_bytes = 0
         """What `write` accepted and the socket has not taken yet."""
         self._socket = connected
+        self._limits = limits
         self._decoder = FrameDecoder(limits)
+        self._tls: TlsSession | None = None
+        self._unread: list[Message] = []
+        """What has come while only one message was expected."""
         self._traffic = traffic
         self._outgoing: list[bytes] = []
         self._unsent = memoryview(b"")
@@ -76,6 +88,17 @@ class Connection:
 
         Raises `ConnectionLostError`, or `RemoteProtocolError` if the bytes are no messages.
         """
+        if self._unread:
+            messages, self._unread = self._unread, []
+            return messages
+        data = await self._receive_bytes()
+        if self._tls is not None:
+            data = self._decrypted(data)
+        messages = self._decoder.feed(data)
+        self._traffic.messages_received += len(messages)
+        return messages
+
+    async def _receive_bytes(self) -> bytes:
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._socket)
@@ -87,14 +110,90 @@ class Connection:
             except OSError as error:
                 raise ConnectionLostError(_in_words(error)) from None
             if not data:
-                raise ConnectionLostError("closed by the other side")
+                raise ConnectionLostError(CLOSED_THERE)
             self._traffic.bytes_received += len(data)
-            messages = self._decoder.feed(data)
-            self._traffic.messages_received += len(messages)
-            return messages
+            return data
+
+    def _decrypted(self, data: bytes) -> bytes:
+        assert self._tls is not None
+        try:
+            return self._tls.decrypt(data)
+        except TlsError as error:
+            raise ConnectionLostError(str(error)) from None
+
+    # --- before anybody is let in -----------------------------------------------------------
+
+    async def shake_hands(self, tls: TlsSession) -> None:
+        """Have all that follows pass through TLS, from whoever is there to whom nothing is known.
+
+        What it may send is short, until `trust`.
+        """
+        short = attrs.evolve(self._limits, frame_bytes_max=STRANGERS_FRAME_BYTES_MAX)
+        self._decoder.trust(short)
+        try:
+            is_done = tls.shake_hands()
+            is_first = True
+            while True:
+                self._offer(tls.take_outgoing())
+                if is_done:
+                    break
+                data = await self._receive_bytes()
+                if is_first and tls.is_server and data[0] != FIRST_BYTE:
+                    self._refuse_plain()
+                is_first = False
+                is_done = tls.shake_hands(data)
+        except TlsError as error:
+            # It says in its own way what is wrong, and the peer can tell its user.
+            self._offer(tls.take_outgoing())
+            raise ConnectionLostError(str(error)) from None
+        self._tls = tls
+        self._unread = self._decoder.feed(self._decrypted(b""))
+
+    def _refuse_plain(self) -> NoReturn:
+        """Answer somebody who does not know of TLS in a way that it understands."""
+        reason = "TLS is spoken here: connect with --tls-ca, or with a profile"
+        self._offer(encode(Goodbye(code=GoodbyeCode.REFUSED, reason=reason)))
+        raise ConnectionLostError("it does not speak TLS")
+
+    def peer_certificate(self) -> Certificate | None:
+        """What the other end has shown, if it has."""
+        return None if self._tls is None else self._tls.peer()
+
+    async def receive_one(self) -> Message:
+        """Wait for the next message of a conversation in which both ends take turns."""
+        messages = await self.receive()
+        while not messages:
+            messages = await self.receive()
+        self._unread = messages[1:]
+        return messages[0]
+
+    def say(self, message: Message) -> None:
+        """Send one message at once, as far as the socket takes it."""
+        self.write(encode(message))
+        self.flush()
+
+    def say_if_safe(self, message: Message) -> None:
+        """The same, if there is a way to say it."""
+        if self._tls is not None:
+            self.say(message)
+
+    def trust(self) -> None:
+        """Let the other end send whatever it likes from now on: it is known who that is."""
+        self._decoder.trust(self._limits)
+
+    def _offer(self, data: bytes) -> None:
+        """Send bytes of the handshake; nobody has so few that a socket would not take them."""
+        if data:
+            self._unsent = memoryview(bytes(self._unsent) + data)
+            self.buffered_bytes += len(data)
+            self._send()
+
+    # --- what is sent -----------------------------------------------------------------------
 
     def has_unread(self) -> bool:
         """Whether the peer has been heard, though nobody has listened yet."""
+        if self._unread:
+            return True
         try:
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -122,8 +221,13 @@ class Connection:
         """Send what the socket takes at once."""
         if self._outgoing and not self._unsent:
             frames = self._outgoing
-            self._unsent = memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
             self._outgoing = []
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            if self._tls is not None:
+                plain = len(data)
+                data = self._tls.encrypt(data)
+                self.buffered_bytes += len(data) - plain
+            self._unsent = memoryview(data)
             self._send()
 
     async def send_more(self) -> None:

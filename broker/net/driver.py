@@ -16,6 +16,8 @@ from typing import Any, Final
 import attrs
 import trio
 
+from plait.broker.access.admission import Admission
+from plait.broker.access.errors import NotAdmittedError
 from plait.broker.codec import encode
 from plait.broker.effects import (
     CloseLink,
@@ -28,7 +30,7 @@ from plait.broker.effects import (
     Stop,
     WriteLog,
 )
-from plait.broker.errors import LocalProtocolError, RemoteProtocolError
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError, UnusableFileError
 from plait.broker.inputs import (
     Input,
     LinkClosed,
@@ -41,8 +43,10 @@ from plait.broker.inputs import (
 from plait.broker.limits import Limits
 from plait.broker.messages import Goodbye, GoodbyeCode, Message, Publish
 from plait.broker.net.connection import Connection, ConnectionLostError, Traffic, dial
+from plait.broker.net.credentials import Passage
 from plait.broker.net.crowd import hoarders, one_too_many
 from plait.broker.net.logs import Log
+from plait.broker.principals import UNKNOWN_CALLER
 from plait.faulttol.history import History
 
 CHECKED_BYTES: Final = 8 << 20
@@ -52,6 +56,8 @@ AT_ONCE_FIRST: Final = 256
 """Messages of one link that a step takes in; twice or half as many, as long as that then takes."""
 AT_ONCE_MAX: Final = 1 << 16
 """More than there are in one read."""
+
+EXPIRED: Final = "the token has expired: go on with a new one"
 
 Handler = Callable[[Any], None]
 """Carries out one kind of effect; it must not call the core."""
@@ -88,6 +94,10 @@ class _Open:
     """A connection, and the scope to cancel when it is not to be read any more."""
 
     connection: Connection
+    dialled: str = ""
+    """The address, if this node has dialled."""
+    admission: Admission | None = None
+    """Who is there, once the core knows of it."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: str = ""
     """Why this node gave it up, if it did."""
@@ -114,9 +124,11 @@ class Driver:
         is_gated: Callable[[LinkId], bool],
         is_stranger: Callable[[LinkId], bool] = lambda _: False,
         kept_bytes: Callable[[LinkId], int] = lambda _: 0,
+        approach: Passage | None = None,
     ) -> None:
         """Drive a core by its `step`; `handlers` carry out the effects that only its owner can.
 
+        What it dials goes through `approach`, if there is one, before the core hears of it.
         The core may keep what has come of something that has no end yet: it says how much.
         """
         self.traffic = Traffic()
@@ -131,6 +143,7 @@ class Driver:
         self._is_gated = is_gated
         self._is_stranger = is_stranger
         self._kept_bytes = kept_bytes
+        self._approach = approach
         self._handlers: dict[type[Effect], Handler] = {
             OpenLink: self._on_open_link,
             SetTimer: self._on_set_timer,
@@ -150,6 +163,8 @@ class Driver:
         """Who was let in and, when that was looked at last, had not said who it is."""
         self.cut_off_count = 0
         """Connections that were closed because there were too many or had too much."""
+        self.not_admitted_count = 0
+        """Connections of those who did not show who they are."""
         self._unchecked_bytes = 0
         self._longest_step_s = 0.0
         self.unflushed_bytes = 0
@@ -410,22 +425,69 @@ class Driver:
         except ConnectionLostError as lost:
             self.step(LinkFailed(address, str(lost), is_refused=lost.is_refused))
         else:
-            self.adopt(connected, dialled=address)
+            self.adopt(connected, dialled=address, passage=self._approach)
 
-    def adopt(self, connected: socket.socket, *, dialled: str = "") -> None:
-        """Take over a connection that exists."""
+    def adopt(
+        self, connected: socket.socket, *, dialled: str = "", passage: Passage | None = None
+    ) -> None:
+        """Take over a connection that exists; the core hears of it behind the passage."""
         if self._connections is None or self._stopped.is_set():
             connected.close()
             return
         link = LinkId(next(self._link_ids))
-        opened = _Open(Connection(link, connected, self._limits, self.traffic))
+        opened = _Open(Connection(link, connected, self._limits, self.traffic), dialled)
         self._links[link] = opened
         self._connection_count += 1
-        self._connections.start_soon(self._receive_from, opened)
-        self.step(LinkOpened(link, dialled))
+        self._connections.start_soon(self._receive_from, opened, passage)
+        if passage is None:
+            self._tell_opened(opened, Admission(UNKNOWN_CALLER))
         if not dialled:
             self._strangers[link] = opened
             self._make_room_for_strangers()
+
+    def _tell_opened(self, opened: _Open, admission: Admission) -> None:
+        opened.admission = admission
+        self.step(LinkOpened(opened.connection.link, opened.dialled, admission.caller))
+
+    async def _pass_through(self, opened: _Open, passage: Passage) -> None:
+        """Find out who is at the other end; else `NotAdmittedError`, or the connection is lost."""
+        connection = opened.connection
+        try:
+            with trio.fail_after(self._limits.greeting_timeout_s):
+                await connection.shake_hands(passage.begin())
+                admission = await passage.admit(connection)
+        except trio.TooSlowError:
+            timeout_s = self._limits.greeting_timeout_s
+            raise NotAdmittedError(f"not shown within {timeout_s:g} s who it is") from None
+        except (UnusableFileError, RemoteProtocolError) as error:
+            raise NotAdmittedError(str(error)) from None
+        connection.trust()
+        if admission.expires_at is not None:
+            # By the clock on the wall, as it stands now: the connection is not to outlive that.
+            opened.reading.deadline = self.now() + admission.expires_at - time.time()
+        self._tell_opened(opened, admission)
+
+    def _on_not_admitted(self, opened: _Open, reason: str) -> None:
+        """Nobody has been let in: the core has not heard of it, unless it has dialled."""
+        connection = opened.connection
+        self._links.pop(connection.link, None)
+        if opened.dialled:
+            self.step(LinkFailed(opened.dialled, reason))
+            return
+        self.not_admitted_count += 1
+        fields = {"link": connection.link, "remote": connection.remote, "reason": reason}
+        self._log(Level.WARNING, "not admitted", fields)
+        connection.say_if_safe(Goodbye(code=GoodbyeCode.REFUSED, reason=reason))
+
+    def review(self, objection_to: Callable[[Admission], str | None]) -> None:
+        """Part with whoever is not to be here any more."""
+        for link, opened in list(self._links.items()):
+            objection = None if opened.admission is None else objection_to(opened.admission)
+            if objection is not None and not opened.failure:
+                fields = {"link": link, "remote": opened.connection.remote, "reason": objection}
+                self._log(Level.WARNING, "not admitted any more", fields)
+                opened.connection.say(Goodbye(code=GoodbyeCode.REFUSED, reason=objection))
+                self._fail(link, objection)
 
     def _make_room_for_strangers(self) -> None:
         most = self._limits.strangers_max
@@ -441,13 +503,15 @@ class Driver:
             reason = f"{most} connections without a greeting, which is as many as are allowed"
             self._cut_off(self._strangers.pop(one_too_many(hosts)), reason)
 
-    async def _receive_from(self, opened: _Open) -> None:
+    async def _receive_from(self, opened: _Open, passage: Passage | None) -> None:
         """Listen to one connection until its end."""
         connection, link = opened.connection, opened.connection.link
         reason, at_once = "", AT_ONCE_FIRST
         try:
             with opened.reading:
                 try:
+                    if passage is not None:
+                        await self._pass_through(opened, passage)
                     while True:
                         if not self.gate.is_open and self._is_gated(link):
                             await self.gate.wait_open()
@@ -455,13 +519,12 @@ class Driver:
                         messages = await connection.receive()
                         at_once = await self._take_in(link, messages, at_once)
                         self._unchecked_bytes += self._unfinished(connection)
-                except ConnectionLostError as lost:
+                except (ConnectionLostError, NotAdmittedError) as lost:
                     reason = str(lost)
                 except RemoteProtocolError as broken:
                     reason = str(broken)
                     self._on_protocol_error(connection, reason)
-            if self._links.pop(link, None) is not None:
-                self.step(LinkClosed(link, opened.failure or reason))
+            self._tell_closed(opened, reason)
             if opened.has_last_words:
                 await connection.hang_up()
         finally:
@@ -471,6 +534,20 @@ class Driver:
             self._unflushed.pop(link, None)
             self._relieve(link)
             self._connection_count -= 1
+
+    def _tell_closed(self, opened: _Open, reason: str) -> None:
+        """Tell the core that a connection has ended, if it does not know."""
+        connection, link = opened.connection, opened.connection.link
+        if link not in self._links:
+            return
+        if opened.admission is None:
+            self._on_not_admitted(opened, opened.failure or reason)
+            return
+        del self._links[link]
+        if opened.reading.cancelled_caught and not opened.failure:
+            reason = EXPIRED
+            connection.say(Goodbye(code=GoodbyeCode.TIMEOUT, reason=reason))
+        self.step(LinkClosed(link, opened.failure or reason))
 
     async def _take_in(self, link: LinkId, messages: list[Message], at_once: int) -> int:
         """Tell the core what has come, in portions between which others have their turn."""

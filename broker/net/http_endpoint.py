@@ -8,6 +8,8 @@ from typing import Final, NoReturn
 import attrs
 import trio
 
+from plait.broker.net.security import REALM, GuardedPages
+
 REQUEST_BYTES_MAX: Final = 8 << 10
 REQUEST_TIMEOUT_S: Final = 5.0
 """For the request and the answer together."""
@@ -23,8 +25,10 @@ class Page:
     render: Callable[[], str]
 
 
-async def serve_pages(listening: socket.socket, pages: Mapping[str, Page]) -> NoReturn:
-    """Answer requests for ever."""
+async def serve_pages(
+    listening: socket.socket, pages: Mapping[str, Page], guard: GuardedPages | None = None
+) -> NoReturn:
+    """Answer requests for ever; with a guard, those of who has shown who it is."""
     asking: dict[trio.SocketStream, trio.CancelScope] = {}
 
     async def converse(stream: trio.SocketStream) -> None:
@@ -32,7 +36,10 @@ async def serve_pages(listening: socket.socket, pages: Mapping[str, Page]) -> No
             asking.pop(next(iter(asking))).cancel()
         try:
             with trio.move_on_after(REQUEST_TIMEOUT_S) as asking[stream]:
-                await stream.send_all(_answer(await _read_request(stream), pages))
+                if guard is None:
+                    await stream.send_all(_answer(await _read_request(stream), pages))
+                else:
+                    await _answer_safely(guard.wrap(stream), guard, pages)
         except trio.BrokenResourceError:
             pass  # whoever asked does not want to know any more
         finally:
@@ -43,7 +50,28 @@ async def serve_pages(listening: socket.socket, pages: Mapping[str, Page]) -> No
     await trio.serve_listeners(converse, [listener])
 
 
-async def _read_request(stream: trio.SocketStream) -> bytes:
+async def _answer_safely(
+    stream: trio.SSLStream[trio.SocketStream], guard: GuardedPages, pages: Mapping[str, Page]
+) -> None:
+    request = await _read_request(stream)
+    if await guard.admits(stream, _authorization(request)):
+        answer = _answer(request, pages)
+    else:
+        answer = _response(HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": REALM})
+    await stream.send_all(answer)
+    await stream.aclose()
+
+
+def _authorization(request: bytes) -> str:
+    """What a request says of who asks; empty if it says nothing."""
+    for line in request.decode("latin-1").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        if name.lower() == "authorization":
+            return value
+    return ""
+
+
+async def _read_request(stream: trio.abc.ReceiveStream) -> bytes:
     request = b""
     while b"\r\n\r\n" not in request and len(request) <= REQUEST_BYTES_MAX:
         data = await stream.receive_some(REQUEST_BYTES_MAX)

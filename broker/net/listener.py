@@ -26,7 +26,8 @@ async def listen(address: str, *, allow_remote: bool) -> socket.socket:
     endpoint = (await resolve(address))[0]
     if not (endpoint.is_loopback or allow_remote):
         raise AddressError(
-            f"address {address!r} can be reached from other machines, which has to be allowed"
+            f"address {address!r} can be reached from other machines: give --tls FOLDER, so that "
+            "whoever comes shows who it is, or --insecure, if all who reach it are trusted"
         )
     listening = socket.socket(endpoint.family, socket.SOCK_STREAM)
     try:

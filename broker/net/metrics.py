@@ -12,6 +12,7 @@ from plait.broker.host.host import Host
 from plait.broker.messages import NodeKind
 from plait.broker.net.broker_files import Written
 from plait.broker.net.driver import Driver
+from plait.broker.principals import Protection
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -59,6 +60,16 @@ class BrokerMetrics:
         self._operations.observe(host.take_latencies())
 
         yield _gauge("plait_ready", "1 once the broker has joined", int(self.is_ready))
+        yield _gauge(
+            "plait_insecure",
+            "1 if other machines reach this broker and nobody shows who it is",
+            int(status["protection"] == Protection.INSECURE),
+        )
+        yield _counter(
+            "plait_not_admitted_total",
+            "Connections of those who did not show who they are",
+            driver.not_admitted_count,
+        )
         yield _by_kind("plait_links", "Open connections, by what is at the other end", links)
         yield _counter(
             "plait_connections_refused_total",

@@ -14,6 +14,7 @@ from plait.broker.effects import Level
 from plait.broker.errors import AddressError, ListenError, StateError
 from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
 from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from plait.broker.net.security import Security
 from plait.routing.ids import NodeId
 from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from plait.scripts.async_entry import run_async
@@ -36,7 +37,8 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     epilog=examples(
         "plait broker --name b1 --listen :4000",
         "plait broker --name b2 --listen :4001 --join :4000 --metrics :9101",
-        "plait broker --name b3 --listen 0.0.0.0:4000 --allow-remote --join b1.example:4000",
+        "plait broker --name b3 --tls certs --listen 0.0.0.0:4000 --listen-brokers 0.0.0.0:4001 "
+        "--join b1.example:4001",
     )
 )
 @click.option("--name", required=True, help="Its name, unique in the overlay.")
@@ -45,7 +47,18 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     type=AddressType(listens=True),
     default="127.0.0.1:0",
     show_default=True,
-    help="Where brokers and clients connect; port 0 is any that is free.",
+    help="Where brokers and clients connect, with --tls clients; port 0 is any that is free.",
+)
+@click.option(
+    "--tls",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Let nobody in who has not shown who it is: what `plait certs init` makes.",
+)
+@click.option(
+    "--listen-brokers",
+    type=AddressType(listens=True),
+    help="With --tls, where brokers connect; any free port beside --listen if not given.",
 )
 @click.option(
     "--join",
@@ -109,7 +122,14 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 @click.option(
     "--address", type=AddressType(), help="Where others reach it, if not where it listens."
 )
-@click.option("--allow-remote", is_flag=True, help="Listen at addresses other machines can reach.")
+@click.option(
+    "--address-brokers", type=AddressType(), help="The same, of where --listen-brokers listens."
+)
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen at addresses that other machines reach, and believe whoever comes.",
+)
 @click.option(
     "--rules",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -157,6 +177,8 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
 def command(
     name: str,
     listen: str,
+    tls: Path | None,
+    listen_brokers: str | None,
     join: tuple[str, ...],
     ordering: str,
     policy: str,
@@ -168,7 +190,8 @@ def command(
     standby: int,
     metrics: str | None,
     address: str | None,
-    allow_remote: bool,
+    address_brokers: str | None,
+    insecure: bool,
     rules: Path | None,
     state: Path | None,
     run_dir: Path | None,
@@ -188,6 +211,10 @@ def command(
     """
     if rules is not None:
         load_rules(str(rules))  # for all that is wrong with it, with its places
+    if tls is not None and insecure:
+        raise click.UsageError("--tls lets nobody in uninvited and --insecure everybody: take one.")
+    if tls is None and (listen_brokers or address_brokers):
+        raise click.UsageError("Brokers have a door of their own with --tls FOLDER only.")
     join_point, *fallbacks = [accept_supervision()] if supervised else (join or [""])
     try:
         limits = DEFAULT_LIMITS.with_heartbeats(interval_ms, timeout_ms)
@@ -197,8 +224,11 @@ def command(
         node=NodeId(name),
         incarnation=incarnation,
         listen=listen,
-        allow_remote=allow_remote,
+        tls=tls,
+        listen_brokers=listen_brokers,
+        is_insecure=insecure,
         address=address,
+        address_brokers=address_brokers,
         join=join_point or None,
         fallbacks=tuple(fallbacks),
         limits=limits,
@@ -227,8 +257,7 @@ def command(
             "remember an earlier one"
         ) from error
     except AddressError as error:
-        hint = "; --allow-remote allows it" if "allowed" in str(error) else ""
-        raise BadInputError(f"{error}{hint}") from error
+        raise BadInputError(str(error)) from error
     except ListenError as error:
         raise EnvironmentFailedError(
             f"{error}; choose another port, or port 0 for any that is free"
@@ -240,7 +269,8 @@ async def _serve(settings: BrokerSettings, as_json: bool) -> None:
         addresses: BrokerAddresses = await nursery.start(_serve_to_the_end, settings, nursery)
         # Joining may be what it never gets to do; then its end says why.
         with contextlib.suppress(OSError):
-            await wait_until_joined(addresses.broker)
+            approach = None if settings.tls is None else Security(settings.tls, settings.node)
+            await wait_until_joined(addresses.for_brokers, approach)
             say(_ready(settings, addresses, as_json))
 
 
@@ -260,9 +290,12 @@ def _ready(settings: BrokerSettings, addresses: BrokerAddresses, as_json: bool) 
         ready = {
             "name": settings.node,
             "address": settings.address or addresses.broker,
+            "brokers": settings.address_brokers or addresses.for_brokers,
             "metrics": addresses.metrics,
             "pid": os.getpid(),
         }
         return json.dumps(ready)
-    metrics = f", metrics at http://{addresses.metrics}/metrics" if addresses.metrics else ""
-    return f"{settings.node} is ready at {addresses.broker}{metrics}"
+    brokers = f", for brokers at {addresses.brokers}" if addresses.brokers else ""
+    scheme = "https" if settings.tls else "http"
+    metrics = f", metrics at {scheme}://{addresses.metrics}/metrics" if addresses.metrics else ""
+    return f"{settings.node} is ready at {addresses.broker}{brokers}{metrics}"

@@ -7,10 +7,11 @@ from typing import Final
 import click
 import trio
 
+from plait.broker.net.credentials import Credentials, Passage
 from plait.scripts.async_entry import run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from plait.scripts.monitor import ask, reason_of, request_move, split, survey
-from plait.scripts.options import AddressType, examples
+from plait.scripts.options import AddressType, approach_of, credential_options, examples
 from plait.scripts.run_directory import processes
 from plait.scripts.status_reports import StatusReport, Unreachable, answers, players
 from plait.scripts.tables import natural
@@ -41,8 +42,14 @@ POLL_S: Final = 0.005
     show_default=True,
     help="Seconds to wait until it is done.",
 )
+@credential_options
 def command(
-    broker: str, host: str, addresses: Sequence[str], run_directory: Path | None, timeout_s: float
+    broker: str,
+    host: str,
+    addresses: Sequence[str],
+    run_directory: Path | None,
+    timeout_s: float,
+    credentials: Credentials | None,
 ) -> None:
     """Have BROKER played by another process, with its clients and all that is under way.
 
@@ -54,12 +61,18 @@ def command(
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
     known = processes(run_directory) if run_directory else {}
     where = [one["address"] for one in known.values()] or addresses
-    run_async(hand_over, broker, host, where, timeout_s)
+    run_async(hand_over, broker, host, where, timeout_s, approach_of(credentials))
 
 
-async def hand_over(broker: str, host: str, addresses: Sequence[str], timeout_s: float) -> None:
+async def hand_over(
+    broker: str,
+    host: str,
+    addresses: Sequence[str],
+    timeout_s: float,
+    approach: Passage | None = None,
+) -> None:
     """Have a broker played by a process, and wait until it is."""
-    reports = await survey(addresses)
+    reports = await survey(addresses, (), approach)
     present = answers(reports)
     if not present:
         who = ", ".join(f"{r.address} ({r.reason})" for r in reports if isinstance(r, Unreachable))
@@ -72,8 +85,8 @@ async def hand_over(broker: str, host: str, addresses: Sequence[str], timeout_s:
         return
     begun_at = trio.current_time()
     with trio.move_on_after(timeout_s):
-        await _ask(broker, host, giver["address"])
-        while not (term := _term_of(broker, await _report_of(taker["address"]))):  # noqa: ASYNC110 - it is another process
+        await _ask(broker, host, giver["address"], approach)
+        while not (term := _term_of(broker, await _report_of(taker["address"], approach))):  # noqa: ASYNC110 - it is another process
             await trio.sleep(POLL_S)
         took_s = trio.current_time() - begun_at
         click.echo(
@@ -84,21 +97,21 @@ async def hand_over(broker: str, host: str, addresses: Sequence[str], timeout_s:
     raise EnvironmentFailedError(f"{broker} is not played by {host} after {timeout_s:g} s")
 
 
-async def _ask(broker: str, host: str, address: str) -> None:
+async def _ask(broker: str, host: str, address: str, approach: Passage | None) -> None:
     def tell(reason: str) -> None:
         click.echo(f"{broker} waits: {reason}", err=True)
 
     try:
-        refusal = await request_move(address, broker, host, tell)
+        refusal = await request_move(address, broker, host, tell, approach)
     except OSError as error:
         raise EnvironmentFailedError(f"{address}: {reason_of(error)}") from None
     if refusal:
         raise EnvironmentFailedError(f"{broker} is not moved to {host}: {refusal}")
 
 
-async def _report_of(address: str) -> StatusReport:
+async def _report_of(address: str, approach: Passage | None) -> StatusReport:
     try:
-        return await ask(*split(address))
+        return await ask(*split(address), approach)
     except OSError as error:
         raise EnvironmentFailedError(f"{address}: {reason_of(error)}") from None
 

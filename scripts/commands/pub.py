@@ -8,14 +8,14 @@ import attrs
 import click
 import trio
 
-from plait.broker.net import Client, connect
+from plait.broker.net import Client, Credentials, connect
 from plait.routing.errors import FilterSyntaxError
 from plait.routing.filter_text import parse_filter
 from plait.routing.values import Content
 from plait.scripts.async_entry import run_async
 from plait.scripts.contents import body_of, content_of_attributes, content_of_json
 from plait.scripts.errors import BadInputError
-from plait.scripts.options import broker_option, examples
+from plait.scripts.options import broker_option, credential_options, examples
 from plait.scripts.standard_input import standard_input_lines
 from plait.scripts.terminal import is_terminal
 
@@ -25,6 +25,7 @@ class Publishing:
     """What to publish, where and how often."""
 
     broker: str
+    credentials: Credentials | None
     name: str | None
     advertisement: str
     content: Content | None
@@ -44,6 +45,7 @@ class Publishing:
     )
 )
 @broker_option
+@credential_options
 @click.argument("attributes", nargs=-1, metavar="[ATTR=VALUE]...")
 @click.option("--content", metavar="JSON", help="All attributes as one JSON object.")
 @click.option("--body", metavar="TEXT", help="Opaque bytes to go along; @FILE or @- for a file's.")
@@ -62,6 +64,7 @@ class Publishing:
 @click.option("--name", help="The publisher's name; one of its own if none is given.")
 def command(
     broker: str,
+    credentials: Credentials | None,
     attributes: Sequence[str],
     content: str | None,
     body: str | None,
@@ -101,6 +104,7 @@ def command(
         raise BadInputError(f"--advertise: {error}") from error
     publishing = Publishing(
         broker=broker,
+        credentials=credentials,
         name=name,
         advertisement=advertise,
         content=given,
@@ -113,7 +117,7 @@ def command(
 
 
 async def _publish(plan: Publishing) -> None:
-    async with connect(plan.broker, name=plan.name) as client:
+    async with connect(plan.broker, name=plan.name, credentials=plan.credentials) as client:
         await client.advertise(plan.advertisement)
         publisher = _Publisher(client, plan)
         if plan.content is not None:

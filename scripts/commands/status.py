@@ -11,10 +11,18 @@ import click
 
 from plait.broker.holding import describe_held
 from plait.broker.losses import describe_loss
+from plait.broker.net.credentials import Credentials
+from plait.broker.principals import Protection
 from plait.scripts.async_entry import run_async
 from plait.scripts.errors import EnvironmentFailedError
 from plait.scripts.monitor import survey
-from plait.scripts.options import AddressType, examples, json_option
+from plait.scripts.options import (
+    AddressType,
+    approach_of,
+    credential_options,
+    examples,
+    json_option,
+)
 from plait.scripts.run_directory import processes
 from plait.scripts.status_reports import (
     StatusReport,
@@ -56,8 +64,14 @@ NONE: Final = "-"
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The directory of a run that is going on.",
 )
+@credential_options
 @json_option("every broker's whole report")
-def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -> None:
+def command(
+    brokers: Sequence[str],
+    run_directory: Path | None,
+    credentials: Credentials | None,
+    as_json: bool,
+) -> None:
     """Every broker of an overlay: who plays it, state, neighbours, queues, what it holds.
 
     One process is enough: it knows where the others are. With `--run`, sites are named, and those
@@ -78,7 +92,8 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
     if bool(brokers) == bool(run_directory):
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
     known = processes(run_directory) if run_directory else {}
-    reports = run_async(survey, [one["address"] for one in known.values()] or brokers)
+    addresses = [one["address"] for one in known.values()] or brokers
+    reports = run_async(survey, addresses, (), approach_of(credentials))
     named = {one["address"]: name for name, one in known.items()}
     reports = [
         attrs.evolve(report, name=named.get(report.address, report.name))
@@ -108,6 +123,7 @@ def command(brokers: Sequence[str], run_directory: Path | None, as_json: bool) -
         click.echo(_what_if(reports))
         for report in answers(reports):
             for line in (
+                *_insecure_lines(report),
                 *_fenced_lines(report),
                 *_moves_lines(report),
                 *_held_lines(report),
@@ -179,6 +195,12 @@ def _moves_lines(report: StatusReport) -> Iterator[str]:
         yield f"{move['broker']} is to be played by {move['host']}, not yet: {move['reason']}"
     for stuck in report["not_taken_up"]:
         yield f"{', '.join(stuck['brokers'])} cannot be taken up: {stuck['reason']}"
+
+
+def _insecure_lines(report: StatusReport) -> Iterator[str]:
+    """Say that nobody has to show who it is, where other machines come in."""
+    if report["protection"] == Protection.INSECURE:
+        yield f"{report['host']} is insecure: whoever reaches it is believed, and reads everything"
 
 
 def _fenced_lines(report: StatusReport) -> Iterator[str]:

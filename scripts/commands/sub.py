@@ -14,7 +14,7 @@ import click
 import trio
 
 from plait.broker.event_lines import describe, printable
-from plait.broker.net import Delivery, Subscription, connect
+from plait.broker.net import Credentials, Delivery, Subscription, connect
 from plait.faulttol.history import name_of
 from plait.routing.errors import FilterSyntaxError
 from plait.routing.filter_text import parse_filter, topic_filter
@@ -22,7 +22,7 @@ from plait.routing.filters import Filter
 from plait.routing.traps import traps_of_filter
 from plait.scripts.async_entry import run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
-from plait.scripts.options import broker_option, examples, json_option
+from plait.scripts.options import broker_option, credential_options, examples, json_option
 
 LIVES_REMEMBERED_MAX: Final = 4096
 """Publishers whose publications have short names; those that come after them have long ones."""
@@ -33,6 +33,7 @@ class Subscribing:
     """What to ask for, where and until when."""
 
     broker: str
+    credentials: Credentials | None
     name: str | None
     filter_text: str
     count: int | None
@@ -48,6 +49,7 @@ class Subscribing:
     )
 )
 @broker_option
+@credential_options
 @click.argument("filters", nargs=-1, metavar="[FILTER]...")
 @click.option("--topic", "topics", multiple=True, help="A topic; /a/* is everything under /a/.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many.")
@@ -56,6 +58,7 @@ class Subscribing:
 @json_option("each publication")
 def command(
     broker: str,
+    credentials: Credentials | None,
     filters: Sequence[str],
     topics: Sequence[str],
     count: int | None,
@@ -77,6 +80,7 @@ def command(
     """
     plan = Subscribing(
         broker=broker,
+        credentials=credentials,
         name=name,
         filter_text=_one_filter(filters, topics),
         count=count,
@@ -116,7 +120,10 @@ def _parsed(text: str) -> Filter:
 async def _subscribe(plan: Subscribing) -> int:
     """Print deliveries until the end, whichever comes first; return how many there were."""
     printer = _Printer(plan)
-    async with connect(plan.broker, name=plan.name) as client, trio.open_nursery() as nursery:
+    async with (
+        connect(plan.broker, name=plan.name, credentials=plan.credentials) as client,
+        trio.open_nursery() as nursery,
+    ):
         subscription = await client.subscribe(plan.filter_text)
         await nursery.start(_end_by_signal, nursery.cancel_scope)
         if not plan.as_json:

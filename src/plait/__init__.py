@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UnconfirmedError,
     )
     from plait.broker.net.client import Advertisement, Client, Receipt, connect
+    from plait.broker.net.credentials import Credentials
     from plait.broker.net.subscription import Matches, Subscription
     from plait.errors import PlaitError
     from plait.routing.errors import (
@@ -36,6 +37,7 @@ _HOMES = {
     "ClientState": "plait.broker.client.states",
     "ClosedError": "plait.broker.errors",
     "ContentError": "plait.routing.errors",
+    "Credentials": "plait.broker.net.credentials",
     "Delivery": "plait.broker.effects",
     "FilterSyntaxError": "plait.routing.errors",
     "Match": "plait.broker.effects",
@@ -58,6 +60,7 @@ __all__ = [
     "ClientState",
     "ClosedError",
     "ContentError",
+    "Credentials",
     "Delivery",
     "FilterSyntaxError",
     "Match",

@@ -688,7 +688,7 @@ def test_who_finds_nobody_gives_up_in_the_end(world: World) -> None:
     world.crash("one")
     world.passes(RECONNECT_TIMEOUT_S + 5)
 
-    assert reader.stopped == "no broker at one for 30 s"
+    assert reader.stopped == "no broker at one for 30 s: connection refused"
     assert ticker.skipped == [1]
     assert len(reader.dialled) < 40
 

@@ -56,7 +56,7 @@ class Overlay:
         settings = {"metrics": "127.0.0.1:0", **settings}
         ready = BrokerSettings(
             node=NodeId(name),
-            join=self.address(join) if join in self._running else join,
+            join=self.address_for_brokers(join) if join in self._running else join,
             limits=limits,
             log_file=self._folder / f"{name}.log",
             log_level=Level.DEBUG,
@@ -68,6 +68,9 @@ class Overlay:
 
     def address(self, name: str) -> str:
         return self._running[name].addresses.broker
+
+    def address_for_brokers(self, name: str) -> str:
+        return self._running[name].addresses.for_brokers
 
     async def stop(self, name: str) -> None:
         """Ask a broker to stop, and wait until it has."""
@@ -88,6 +91,15 @@ class Overlay:
 
     def logged(self, name: str, event: str) -> list[dict[str, Any]]:
         return [line for line in self.log(name) if line["event"] == event]
+
+    async def until_logged(self, name: str, event: str, words: str = "", *, before: int = 0) -> Any:
+        """Wait until a broker has logged something, once more than before; returns the line."""
+        while True:
+            lines = self.logged(name, event)[before:]
+            found = [line for line in lines if words in json.dumps(line, ensure_ascii=False)]
+            if found:
+                return found[0]
+            await trio.sleep(0.01)
 
     def http_address(self, name: str) -> str:
         metrics = self._running[name].addresses.metrics

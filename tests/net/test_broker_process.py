@@ -56,7 +56,7 @@ async def test_another_address_than_loopback_has_to_be_allowed(field: str) -> No
 
 
 async def test_once_allowed_it_listens_everywhere(overlay: Overlay) -> None:
-    address = await overlay.broker("b1", listen="0.0.0.0:0", allow_remote=True)
+    address = await overlay.broker("b1", listen="0.0.0.0:0", is_insecure=True)
 
     assert address.startswith("0.0.0.0:")
 

@@ -248,7 +248,7 @@ def test_other_machines_are_let_in_only_when_that_is_said() -> None:
     result = plait("broker", "--name", "b1", "--listen", "0.0.0.0:0")
 
     assert result.returncode == 2
-    assert result.stderr.endswith("; --allow-remote allows it\n")
+    assert result.stderr.endswith("or --insecure, if all who reach it are trusted\n")
 
 
 def test_a_taken_name_ends_a_broker(broker: RunningBroker) -> None:

@@ -181,7 +181,7 @@ def test_what_is_started_there_gets_its_words_as_they_are(
     )
     result = finished(host.command("broker", word))
 
-    assert result.stdout == f"{['broker', word, '--allow-remote']}\n"
+    assert result.stdout == f"{['broker', word, '--insecure']}\n"
     assert not list(tmp_path.rglob("PWNED"))
 
 
@@ -208,7 +208,7 @@ def test_sites_nobody_names_are_spread_over_all_hosts(tmp_path: Path) -> None:
     assert hosts == {"b0": one, "b1": two, "b2": two, "b3": one, "b4": two}
     assert two.command("broker", "--name", "b 1")[-2:] == [
         "ann@two.example",
-        "mkdir -p .plait-runs && exec plait broker --name 'b 1' --allow-remote",
+        "mkdir -p .plait-runs && exec plait broker --name 'b 1' --insecure",
     ]
 
 
