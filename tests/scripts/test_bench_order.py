@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
+from plait.scripts.bench import order
 from plait.scripts.bench.figures import Trials
 from plait.scripts.bench.order import COMPARED, OrderSession, command, measure
 from plait.scripts.bench.order_delays import Geometry, Point, look_at, ordering_degree
@@ -266,7 +268,12 @@ def test_the_report_has_every_figure_with_what_is_wanted(points: dict[str, Point
 
 def test_faster_than_the_others_is_asked_where_everything_conflicts() -> None:
     session = OrderSession(
-        scenarios=["delay"], sizes=[24], interests=[80], conflicting=[1.0], publications=40
+        scenarios=["delay"],
+        orderings=["fifo", "sequencer", "pairwise"],
+        sizes=[24],
+        interests=[80],
+        conflicting=[1.0],
+        publications=40,
     )
     asked = [goal for goal in measure(session).goals if "divided by that of seq" in goal.name]
 
@@ -280,7 +287,12 @@ def test_faster_than_the_others_is_asked_where_everything_conflicts() -> None:
     assert not find(EVERYBODY).is_met
 
 
-def test_the_command_writes_figures_and_plots(tmp_path: Path) -> None:
+def test_the_command_writes_figures_and_plots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        order, "OrderSession", partial(OrderSession, conflicting=[1.0], publications=12)
+    )
     options = ["--scenario", "delay", "--brokers", "24", "--interests", "20", "--json"]
     result = CliRunner().invoke(command, [*options, "--plots", str(tmp_path / "plots")])
 
