@@ -97,6 +97,15 @@ class Attack:
     stopped_s: float = STOPPED_S[0]
     """How long brokers are stopped, if that is what happens to them."""
 
+    def lives_of(self, broker: str) -> Sequence[int]:
+        """In which of its lives a broker may be in the end.
+
+        Who was stopped for no longer than the others took to be certain is still in its first.
+        """
+        if broker not in self.victims:
+            return (1,)
+        return (1, 2) if self.blow is Blow.STOP else (2,)
+
     def describe(self) -> str:
         """Say who is struck, and what depended on them."""
         overlay = self.overlay
@@ -346,7 +355,7 @@ async def _unfinished(attack: Attack, brokers: RunningOverlay) -> list[str]:
     with trio.move_on_after(PATIENCE_S):
         while waiting:
             for broker in list(waiting):
-                lives = 2 if broker in attack.victims else 1
+                lives = attack.lives_of(broker)
                 waiting[broker] = await _work_of(brokers.address_of(broker), lives)
                 if not waiting[broker]:
                     del waiting[broker]
@@ -354,14 +363,15 @@ async def _unfinished(attack: Attack, brokers: RunningOverlay) -> list[str]:
     return [f"{broker} is not idle: {work}" for broker, work in waiting.items()]
 
 
-async def _work_of(address: str, lives: int) -> str:
-    """Say what a broker, which has had so many lives, is busy with; empty if with nothing."""
+async def _work_of(address: str, lives: Sequence[int]) -> str:
+    """Say what a broker in one of these lives is busy with; empty if with nothing."""
     try:
         report = await ask(*split(address))
     except OSError as error:
         return str(error)
-    if report["incarnation"] != lives or report["state"] != "operational":
-        return f"{report['state']}, incarnation {report['incarnation']}, {lives} expected"
+    if report["incarnation"] not in lives or report["state"] != "operational":
+        expected = " or ".join(map(str, lives))
+        return f"{report['state']}, incarnation {report['incarnation']}, {expected} expected"
     busy = [f"{what} {report[what]}" for what in UNFINISHED_WORK if report[what]]
     return ", ".join(busy)
 

@@ -37,6 +37,21 @@ def test_a_rolling_restart_is_of_all_brokers_in_some_order() -> None:
     assert attack.describe() == "7 brokers restarted in turn"
 
 
+@pytest.mark.parametrize(
+    ("blow", "lives"),
+    [(Blow.KILL_AND_RECOVER, (2,)), (Blow.STOP, (1, 2)), (Blow.RESTART, (2,))],
+)
+def test_who_was_only_stopped_may_not_have_been_given_up(
+    blow: Blow, lives: tuple[int, ...]
+) -> None:
+    attack = random_attack(5, brokers=3, delta=1, blow=blow)
+
+    assert {attack.lives_of(victim) for victim in attack.victims} == {lives}
+    assert all(
+        attack.lives_of(other) == (1,) for other in set(attack.overlay.brokers) - {*attack.victims}
+    )
+
+
 def write_history(directory: Path, *, is_delivered: bool) -> None:
     write_manifest(
         directory,
