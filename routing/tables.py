@@ -107,6 +107,10 @@ class _Table(Generic[Id]):
 class AdvertisementTable(_Table[AdvertisementId]):
     """What publishers may publish: subscriptions travel towards what they overlap."""
 
+    def is_from(self, client: NodeId, hop: NodeId) -> bool:
+        """Whether something of this client lies by that hop."""
+        return any(entry.hop == hop for entry in self._by_client.get(client, {}).values())
+
     def hops_overlapping(self, filter_: Filter, *, excluding: NodeId | None = None) -> list[NodeId]:
         """List the hops by which an overlapping advertisement lies, the oldest's first."""
         return list(

@@ -48,6 +48,12 @@ WORKLOAD_OPTIONS: Final = (
         "Clients killed, at most, publishers in the middle of what they publish at once; "
         "most come back in another life.",
     ),
+    Option(
+        "liars",
+        _COUNT,
+        "Brokers that lie now and then, at most; judged is what clients exchange without them, "
+        "and that nobody is ended by it.",
+    ),
     Option("brokers", click.IntRange(1, 200), "How many there are."),
     Option("shape", click.Choice(SHAPES), "Of the tree."),
 )

@@ -16,9 +16,10 @@ from plait.broker.errors import RemoteProtocolError
 from plait.broker.host.connections import Connection, Connections
 from plait.broker.inputs import LinkId
 from plait.broker.limits import STEPS_AT_ONCE
+from plait.broker.machine.contradictions import contradiction_in
 from plait.broker.machine.counting import Counters
 from plait.broker.machine.machine import Batch, BrokenBatchError, Departure, Loss, Machine
-from plait.broker.machine.neighbours import Below, Neighbour
+from plait.broker.machine.neighbours import Below, Neighbour, is_client
 from plait.broker.machine.neighbours import Progress as Counted
 from plait.broker.messages import Advertise, EndOfStep, Message, Progress, Publish, Subscribe
 from plait.broker.outbox import Outbox
@@ -158,6 +159,10 @@ class Playing:
         if upto > neighbour.taken + STEPS_AT_ONCE:
             raise RemoteProtocolError(f"step {upto} of {neighbour.node} after {neighbour.taken}")
         if upto > neighbour.taken:
+            if not is_client(neighbour):
+                contradiction = contradiction_in(machine, neighbour, messages)
+                if contradiction is not None:
+                    raise RemoteProtocolError(contradiction)
             self._take(machine, neighbour, Batch(upto, messages), now)
         else:  # it was sent twice
             again = sum(type(message) is Publish for message in messages)

@@ -523,6 +523,11 @@ class Machine:
             reason = f"beyond {self.node} it is not known yet who wants it"
             self._losses.append(Loss((publication,), reason))
 
+    @property
+    def is_among_strangers(self) -> bool:
+        """Whether it is not known yet what lies beyond some neighbour."""
+        return bool(self._strangers)
+
     def take_losses(self) -> list[Loss]:
         """What was given up for all beyond since this was last asked."""
         losses, self._losses = self._losses, []

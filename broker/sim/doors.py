@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from plait.broker.effects import Effect
 from plait.broker.inputs import Input
+from plait.faulttol.steplog import StepLog
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.values import Content
 
@@ -55,6 +56,10 @@ class HostDoor(Door, Protocol):
     def known_interests(self) -> list[str]:
         """The advertisements and subscriptions that it knows, by their names in the overlay."""
         return []
+
+    def known_logs(self) -> Sequence[StepLog]:
+        """The step logs that it tells others of, its own and others'."""
+        return ()
 
     def can_hand_over(self) -> bool:
         """Whether there is anything that it could move elsewhere."""

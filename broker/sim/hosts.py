@@ -21,7 +21,7 @@ from plait.broker.sim.comparison import Snapshot, differences, snapshot
 from plait.broker.sim.doors import ClientDoor, HostDoor
 from plait.broker.sim.failures import Failures
 from plait.broker.sim.nodes import Node
-from plait.faulttol.steplog import Taken
+from plait.faulttol.steplog import StepLog, Taken
 from plait.routing.ids import NodeId
 
 
@@ -106,6 +106,10 @@ class _HostDoor(HostDoor):
 
     def known_interests(self) -> list[str]:
         return self._host.known_interests()
+
+    def known_logs(self) -> Sequence[StepLog]:
+        library = self._host.parts.library
+        return [library.log_of(broker) for broker in library.known()]
 
     def can_hand_over(self) -> bool:
         return bool(self.brokers) and len(self._host.parts.seats.hosts()) > 1

@@ -9,6 +9,7 @@ from plait.broker.client.session import RECONNECT_TIMEOUT_S
 from plait.broker.machine.machine import can_begin_anew
 from plait.broker.sim.crowds import Crowd, CrowdedRun
 from plait.broker.sim.faults import CUT, NO_TROUBLES
+from plait.broker.sim.liars import contained
 from plait.broker.sim.nodes import Node
 from plait.broker.sim.workloads import RandomRun, Workload
 from plait.broker.sim.world import LIVELY_LIMITS, SIMULATED_LIMITS, World
@@ -95,14 +96,14 @@ def simulate(
         managers=managers,
     )
     world.run(until=BEFORE_FIRST_TICK_S)
-    if leftovers(world, run) or workload.has_failures:
+    if leftovers(world, run) or workload.has_failures or workload.liars:
         # Somebody waits for a timeout, such as a broker for a client that left while cut off.
         until = RECONNECT_TIMEOUT_S + TIMEOUTS_AFTER * limits.heartbeat_timeout_s
         if troubles != NO_TROUBLES:
             until += 2 * run.duration_s + max(CUT) * limits.heartbeat_timeout_s
         world.run(until=until)
     overlay = run.overlay
-    ends_well = workload.is_limited or can_begin_anew(ordering)
+    ends_well = (workload.is_limited or can_begin_anew(ordering)) and not workload.liars
     return _judged(
         world,
         seed,
@@ -140,6 +141,14 @@ def _judged(
     unfinished: list[str],
 ) -> SimulatedRun:
     records = world.records()
+    report = check(records, ordering=ordering, delta=judged_delta)
+    found = world.cores.differences()
+    if world.liars:
+        lied = [broker for liar in world.liars.values() for broker in liar.brokers]
+        violations = contained(records, topology, lied, ordering=ordering, delta=judged_delta)
+        report = attrs.evolve(report, violations=tuple(violations))
+        # What is rebuilt of lies is not what it was.
+        found, unfinished = [], [*unfinished, *ended_by_lies(world)]
     manifest = Manifest(
         run=f"simulated-{seed}",
         topology=topology,
@@ -154,12 +163,27 @@ def _judged(
         seed=seed,
         manifest=manifest,
         records=records,
-        report=check(records, ordering=ordering, delta=judged_delta),
-        differences=tuple(world.cores.differences()),
+        report=report,
+        differences=tuple(found),
         leftovers=tuple(unfinished),
         trace=tuple(world.trace),
         messages_carried=world.messages_carried,
     )
+
+
+def ended_by_lies(world: World) -> list[str]:
+    """Hosts that do not lie themselves, and have been ended all the same, by what they were told.
+
+    Who has no place in the overlay yet may be turned away, and serves nobody.
+    """
+    return [
+        f"{node.name} was ended: {node.stopped}"
+        for node in (*world.former, *world.residents())
+        if node.host is not None
+        and node.is_ready
+        and node.address not in world.liars
+        and node.stopped not in (None, "crashed", "left", "stopped")
+    ]
 
 
 def leftovers(world: World, run: RandomRun) -> list[str]:

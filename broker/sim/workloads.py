@@ -15,6 +15,7 @@ import attrs
 from plait.broker.effects import Refusal
 from plait.broker.errors import NotAdvertisedError
 from plait.broker.sim.faults import NO_TROUBLES, Faults, Troubles
+from plait.broker.sim.liars import Liar
 from plait.broker.sim.nodes import Node
 from plait.broker.sim.world import World
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
@@ -59,6 +60,9 @@ class Workload:
     """Times that a host hands a broker over to another one, at most."""
     client_crashes: int = 0
     """Clients that are killed, at most; most come back in another life."""
+    liars: int = 0
+    """Hosts that lie now and then, at most; what clients owe each other beyond them is not judged.
+    At least one of the others does not lie."""
     troubles: Troubles = NO_TROUBLES
     is_limited: bool = True
     """Whether no more than δ brokers fail before the tree is whole again."""
@@ -172,8 +176,9 @@ class _Actor:
 
         def outcome(refusal: Refusal | None) -> None:
             self.unanswered -= 1
-            assert refusal is None, f"{self.node.name} was refused: {refusal}"
-            if then is not None:
+            is_expected = refusal is None or bool(self.world.liars)
+            assert is_expected, f"{self.node.name} was refused: {refusal}"
+            if refusal is None and then is not None:
                 then()
 
         self.node.outcomes[operation] = outcome
@@ -369,12 +374,19 @@ class RandomRun:
         for _ in range(self.random.randint(1, workload.freezes) if workload.freezes else 0):
             world.at(self.random.uniform(0.02, 1.5 * duration), self._freeze)
 
+        self._appoint_liars()
         self.faults.begin(0.02, 1.5 * duration)
         chance = world.chance("clients")
         for _ in range(
             chance.randint(1, workload.client_crashes) if workload.client_crashes else 0
         ):
             world.at(chance.uniform(0.02, 1.5 * duration), self._kill_client, chance)
+
+    def _appoint_liars(self) -> None:
+        chance = self.world.chance("liars")
+        most = min(self.workload.liars, len(self.overlay.brokers) - 1)
+        for name in chance.sample(self.overlay.brokers, chance.randint(min(1, most), most)):
+            self.world.liars[NodeId(name)] = Liar(NodeId(name), chance)
 
     @property
     def unanswered(self) -> int:

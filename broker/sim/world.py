@@ -58,6 +58,7 @@ from plait.broker.sim.clocks import Clock
 from plait.broker.sim.cuts import Cut
 from plait.broker.sim.doors import Door, HostDoor
 from plait.broker.sim.hosts import HostCores, StepCores
+from plait.broker.sim.liars import Liar
 from plait.broker.sim.nodes import ENDING, DiskState, End, Ending, Node
 from plait.broker.sim.trace_text import describe_delivery, describe_message
 from plait.faulttol.history import MemoryHistory, Record
@@ -145,6 +146,8 @@ class World:
         """Nodes that cannot connect to anybody."""
         self.have_been_away: set[NodeId] = set()
         """Those that once could not."""
+        self.liars: dict[NodeId, Liar] = {}
+        """By their addresses."""
         self.cuts: list[Cut] = []
         """Those that are not healed."""
         self._launcher = MemoryHistory(run, LAUNCHER, 1)
@@ -550,6 +553,9 @@ class World:
 
     def _step(self, node: Node, happened: Input) -> list[Effect]:
         effects = node.door.step(node.clock.at(self.now), happened)
+        liar = self.liars.get(node.address)
+        if liar is not None and node.host is not None:
+            liar.look_at(node.host)
         if self.on_step is not None:
             self.on_step(node)
         return effects
@@ -724,13 +730,18 @@ class World:
         end = self._ends.get(link)
         if end is None or end.peer is None:
             return
-        self.messages_carried += 1
         peer = end.peer
+        liar = self.liars.get(end.node.address)
+        for said in (message,) if liar is None else liar.say(message, peer.node.address):
+            self._put_on_the_way(peer, said, end.node.name)
+
+    def _put_on_the_way(self, peer: End, message: Message, sender: NodeId) -> None:
+        self.messages_carried += 1
         arrival = self.now + peer.delay * (1 + self._jitter * self.random.random())
         if arrival < peer.last_arrival:
             arrival = peer.last_arrival
         peer.last_arrival = arrival
-        self.at(arrival, self._arrive, peer, message, end.node.name)
+        self.at(arrival, self._arrive, peer, message, sender)
 
     def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
         if not end.is_open or self._waits(end, message):
