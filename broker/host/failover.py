@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from plait.broker.effects import Level
 from plait.broker.host.attaching import attachment_messages
+from plait.broker.host.brought import Border
 from plait.broker.host.clients import digest_of
 from plait.broker.host.connections import Connection
 from plait.broker.host.dialling import ToBroker, ToVisit
@@ -16,12 +17,17 @@ from plait.broker.host.doubts import Sign, Standing
 from plait.broker.host.greetings import Greetings
 from plait.broker.host.link_states import LinkState
 from plait.broker.host.parts import Parts
-from plait.broker.host.takeover import Border, Takeover
+from plait.broker.host.takeover import Takeover
 from plait.broker.machine.attachments import Attachment, attach, testimony
 from plait.broker.machine.joining import reattach
-from plait.broker.machine.machine import Departure, Machine
+from plait.broker.machine.machine import Departure, Machine, can_begin_anew
 from plait.broker.machine.neighbours import Above, Below, Neighbour, is_client
-from plait.broker.machine.rebuild import PIECES_AT_ONCE, Rebuilding, TooManyFailedError
+from plait.broker.machine.rebuild import (
+    PIECES_AT_ONCE,
+    ContradictionError,
+    Rebuilding,
+    TooManyFailedError,
+)
 from plait.broker.messages import AttachRequest, GoodbyeCode, Life, NodeKind, Probe, Seat, Seating
 from plait.faulttol.steplog import Taken
 from plait.routing.ids import NodeId
@@ -316,40 +322,55 @@ class Failover:
         if takeover.obstacle:
             return
         if takeover.work is None:
-            takeover.work = self._parts.takeovers.begin_rebuilding(
-                takeover.region, self._parts.outbox
-            )
+            takeover.work = self._parts.takeovers.begin_rebuilding(takeover, self._parts.outbox)
         try:
             is_done = takeover.work.advance(PIECES_AT_ONCE)
         except TooManyFailedError as error:
             self._take_up_empty(takeover, takeover.work, str(error))
             return
+        except ContradictionError as error:
+            self._on_contradiction(takeover, takeover.work, str(error))
+            return
         if is_done:
-            self._take_up(takeover.region, takeover.work.machines, takeover.work.attachments)
+            self._take_up(takeover, takeover.work.machines, takeover.work.attachments)
         else:
             self.look_again_at(self._parts.me.now)
+
+    def _on_contradiction(self, takeover: Takeover, work: Rebuilding, reason: str) -> None:
+        """What was said of a region cannot be so: begin again without whoever alone says so."""
+        parts = self._parts
+        if parts.playing.observer is not None:
+            parts.playing.observer.contradicted(reason)
+        brokers, clients = sorted(takeover.region), parts.takeovers.set_aside(takeover, reason)
+        parts.outbox.log(
+            Level.ERROR, "contradiction", brokers=brokers, reason=reason, set_aside=clients
+        )
+        if clients:
+            self.look_again_at(parts.me.now)
+        else:
+            self._take_up_empty(takeover, work, reason)
 
     def _take_up_empty(self, takeover: Takeover, work: Rebuilding, reason: str) -> None:
         """Play the brokers of a region from now on, of which nobody knows all that they did."""
         parts = self._parts
         region, attachments = takeover.region, work.attachments
         parts.outbox.log(Level.ERROR, "past lost", brokers=sorted(region), reason=reason)
-        if not all(machine.publications.can_begin_anew for machine in work.machines.values()):
+        if not can_begin_anew(parts.me.settings.ordering):
             takeover.obstacle = reason
             return
         machines = parts.takeovers.begin_empty(region, attachments, parts.outbox)
-        self._take_up(region, machines, attachments, is_empty=True)
+        self._take_up(takeover, machines, attachments, is_empty=True)
 
     def _take_up(
         self,
-        region: frozenset[NodeId],
+        takeover: Takeover,
         machines: Mapping[NodeId, Machine],
         attachments: Collection[Attachment],
         *,
         is_empty: bool = False,
     ) -> None:
         """Play the brokers of a region from now on, as they were."""
-        parts = self._parts
+        parts, region = self._parts, takeover.region
         me = parts.me
         seats = parts.takeovers.new_seats(region, me.life)
         meant_for = {broker: parts.seats.taker_of(broker) for broker in sorted(region)}
@@ -368,7 +389,8 @@ class Failover:
                 parts.playing.begin(machine, me.now)
             else:
                 parts.playing.send_again(machine)
-        self._join_up(machines, {(a.node, a.to): a for a in attachments}, late)
+        self._join_up(machines)
+        self._greet_attached(takeover, {(a.node, a.to): a for a in attachments}, late)
         parts.announcements.begin(region)
         for broker, taker in meant_for.items():
             if taker not in (None, me.name):  # they hung together with what this host was to have
@@ -401,13 +423,8 @@ class Failover:
             attached=around,
         )
 
-    def _join_up(
-        self,
-        machines: Mapping[NodeId, Machine],
-        attached: dict[Border, Attachment],
-        late: Collection[Border],
-    ) -> None:
-        """Join what was taken up to its neighbours: here, and at the connections that wait."""
+    def _join_up(self, machines: Mapping[NodeId, Machine]) -> None:
+        """Join what was taken up to its neighbours that are played here as well."""
         parts = self._parts
         for node, machine in machines.items():
             for neighbour in list(machine.neighbours.all()):
@@ -429,11 +446,23 @@ class Failover:
                     parts.playing.push(neighbour.node, node)
                 elif isinstance(neighbour, Below) and is_client(neighbour):
                     parts.clients.note_absent(node, neighbour.node, parts.me.now)
+
+    def _greet_attached(
+        self,
+        takeover: Takeover,
+        attached: Mapping[Border, Attachment],
+        late: Collection[Border],
+    ) -> None:
+        """Answer those who have said what they have, and wait."""
+        parts = self._parts
         for connection in parts.connections.with_state(LinkState.ATTACHED):
             key = (connection.peer, connection.node)
             if not connection.has_attached:
                 continue  # it is welcomed when it has
-            if key in attached:
+            if key in takeover.set_aside:
+                reason = takeover.set_aside[key]
+                parts.connections.close(connection, GoodbyeCode.REFUSED, reason)
+            elif key in attached:
                 self._welcome_back(connection, attached[key])
             elif key in late:
                 self._greetings.greet_again(connection)

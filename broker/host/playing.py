@@ -38,6 +38,9 @@ class Observer(Protocol):
     def rebuilt(self, machine: Machine) -> None:
         """It is another one's state, taken up; the step after that is to come."""
 
+    def contradicted(self, reason: str) -> None:
+        """What was said of a broker cannot be so."""
+
 
 @attrs.define(eq=False)
 class Played:

@@ -18,9 +18,11 @@ whoever fails at the same time, or gives up its own.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 import attrs
 
+from plait.broker.host.brought import Border, BroughtLogs
 from plait.broker.host.doubts import Doubts, Standing
 from plait.broker.host.identity import Identity
 from plait.broker.host.library import Library
@@ -34,8 +36,9 @@ from plait.broker.messages import Life, NodeKind, Seat
 from plait.broker.outbox import Outbox
 from plait.routing.ids import NodeId
 
-Border = tuple[NodeId, NodeId]
-"""A node of the boundary, and its neighbour in the region."""
+SET_ASIDE_MAX: Final = 8
+"""Clients, for each of which a region is rebuilt once more without it. If there are more that
+contradict others, it is taken up empty."""
 
 
 @attrs.frozen
@@ -77,6 +80,8 @@ class Takeover:
     obstacle: str = ""
     """Why it is not taken up at all: more than δ have failed, and the ordering does not survive
     that."""
+    set_aside: dict[Border, str] = attrs.field(factory=dict)
+    """Clients that have said of it what cannot be so, and why not."""
     is_cut_off: bool = False
     """Whether a vote has found that it is this host that is cut off."""
 
@@ -99,6 +104,7 @@ class Takeovers:
         self._seats = seats
         self._doubts = doubts
         self._library = library
+        self._brought = BroughtLogs(library)
         self._playing = playing
         self._ask = ask
         self._under_way: dict[frozenset[NodeId], Takeover] = {}
@@ -146,10 +152,14 @@ class Takeovers:
         """
         term = max(term, self._term_of(attachment.to))
         border = (attachment.node, attachment.to)
-        self._library.learn_logs(attachment.logs)
+        is_client = attachment.kind is NodeKind.CLIENT
+        if not is_client:
+            self._library.learn_logs(attachment.logs)
         known = self._attached.get(border)
         if known is None or not self.is_own(border, known.key) or self.is_own(border, key):
             self._attached[border] = Attached(term, attachment, key)
+            if is_client:
+                self._brought.note(border, attachment.logs)
 
     def is_own(self, border: Border, key: str) -> bool:
         """Whether who has greeted with this secret is the one of whom the step logs tell."""
@@ -177,7 +187,7 @@ class Takeovers:
             parent = self._seats.parent_of(broker)
             for near in (*self._seats.children_of(broker), *([] if parent is None else [parent])):
                 found[near, broker] = NodeKind.BROKER
-            for node, standing in self._library.neighbours_of(broker).items():
+            for node, standing in self._brought.neighbours_of(broker).items():
                 kind = NodeKind(standing.kind)
                 is_elsewhere = kind is NodeKind.BROKER and self._seats.is_there(node)
                 # Else it has a seat beside this broker, and is found already; or it was about to
@@ -309,19 +319,26 @@ class Takeovers:
 
     # --- doing it --------------------------------------------------------------------------------
 
-    def begin_rebuilding(self, region: frozenset[NodeId], outbox: Outbox) -> Rebuilding:
+    def begin_rebuilding(self, takeover: Takeover, outbox: Outbox) -> Rebuilding:
         """Begin to rebuild a region from what was attached."""
+        region = takeover.region
         self.attach_own(region)
-        attachments = [
-            attached.attachment
-            for (node, to), attached in self._attached.items()
-            if to in region
-            and self._has_attached((node, to), self._term_of(to))
+        # What hosts said of logs was learnt when they said it, and what givers said as well.
+        logs = self._brought.known(region)
+        attachments = []
+        for border, attached in self._attached.items():
+            node, to = border
             # Who has attached and then failed, too, is rebuilt.
-            and node not in region
-        ]
-        # What they said of logs was learnt when they said it, and what givers said as well.
-        logs = self._library.known()
+            if node in region or not (
+                to in region and self._has_attached(border, self._term_of(to))
+            ):
+                continue
+            attachment = attached.attachment
+            if attachment.kind is NodeKind.CLIENT and attachment.taken > logs[to].last:
+                reason = f"{node} says that it took step {attachment.taken} of {to}"
+                takeover.set_aside.setdefault(border, f"{reason}, and others know {logs[to].last}")
+            if border not in takeover.set_aside:
+                attachments.append(attachment)
         return Rebuilding(
             {broker: self._seats.parent_of(broker) for broker in sorted(region)},
             [attrs.evolve(attachment, logs=logs) for attachment in attachments],
@@ -330,7 +347,21 @@ class Takeovers:
             outbox=outbox,
             now=self._me.now,
             logs=logs,
+            known_to_hosts={broker: self._library.log_of(broker).last for broker in region},
         )
+
+    def set_aside(self, takeover: Takeover, reason: str) -> list[NodeId]:
+        """Something cannot be so: do without the clients by whose word it is; returns who they are.
+
+        Nobody if it is not by the word of clients, or of too many.
+        """
+        bringers = self._brought.bringers(takeover.region)
+        if len(takeover.set_aside) + len(bringers) > SET_ASIDE_MAX:
+            return []
+        takeover.work = None
+        takeover.set_aside |= dict.fromkeys(bringers, reason)
+        self._brought.forget(bringers)
+        return [node for node, _ in bringers]
 
     def begin_empty(
         self, region: frozenset[NodeId], attachments: Iterable[Attachment], outbox: Outbox
@@ -369,7 +400,7 @@ class Takeovers:
         Whoever played it then may have failed before others had heard who that was.
         """
         attached = (each.term for (_, to), each in self._attached.items() if to == broker)
-        return max(self._term_of(broker), self._library.log_of(broker).term, *attached, 0)
+        return max(self._term_of(broker), self._brought.log_of(broker).term, *attached, 0)
 
     def end(
         self, region: frozenset[NodeId], attachments: Iterable[Attachment]
@@ -379,4 +410,5 @@ class Takeovers:
         borders = [border for border in self._attached if border[1] in region]
         for border in borders:
             del self._attached[border]
+        self._brought.forget(borders)
         return frozenset(borders) - {(each.node, each.to) for each in attachments}

@@ -20,6 +20,7 @@ from plait.broker.errors import RemoteProtocolError
 from plait.broker.limits import Limits
 from plait.broker.machine.attachments import Attachment, StreamEnd, Told, attach, onwards
 from plait.broker.machine.interests import life_of
+from plait.broker.machine.invariants import broken_invariants
 from plait.broker.machine.joining import join_streams, waiting
 from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import UP, Above, Arrival, Below, Control, Marks, Neighbour
@@ -46,6 +47,7 @@ from plait.routing.tables import Advertisement, Id, RoutingEntry, Subscription
 
 __all__ = [
     "Attachment",
+    "ContradictionError",
     "Rebuilding",
     "StreamEnd",
     "Told",
@@ -59,6 +61,10 @@ __all__ = [
 
 class TooManyFailedError(Exception):
     """A step was taken that depends on one which nobody alive knows: more than δ have failed."""
+
+
+class ContradictionError(Exception):
+    """What is said of a region cannot be so: somebody has made a part of it up."""
 
 
 class _Again:
@@ -263,11 +269,14 @@ class Rebuilding:
         outbox: Outbox,
         now: float,
         logs: Mapping[NodeId, StepLog] | None = None,
+        known_to_hosts: Mapping[NodeId, int] | None = None,
     ) -> None:
         """Begin; every broker of the region is given with its parent.
 
-        There may be `logs` that are known otherwise than by an attachment.
+        There may be `logs` that are known otherwise than by an attachment. Steps beyond those that
+        are `known_to_hosts` are known by the word of a client, and looked at twice.
         """
+        self._known_to_hosts = known_to_hosts or {}
         self.machines: dict[NodeId, Machine] = {}
         """When all is done, the brokers of the region."""
         self._region = region
@@ -295,7 +304,12 @@ class Rebuilding:
 
     def advance(self, pieces: int) -> bool:
         """Go on for so many pieces, of some 20 µs each; returns whether all is done."""
-        return len(list(islice(self._work, pieces))) < pieces
+        try:
+            return len(list(islice(self._work, pieces))) < pieces
+        except (ContradictionError, TooManyFailedError):
+            raise
+        except Exception as error:  # what is taken again here, somebody else has said
+            raise ContradictionError(f"{type(error).__name__}: {error}") from error
 
     def _all(self) -> Iterator[None]:
         """Take all steps again, then join the streams to those of the boundary."""
@@ -317,6 +331,22 @@ class Rebuilding:
             yield from self._order_anew(machine)
             for gone in self._members[node].gone:  # in the step that comes next
                 machine.note_failed(gone)
+        for node, machine in self.machines.items():
+            if machine.steps.number > self._known_to_hosts.get(node, machine.steps.number):
+                self._require_possible(machine)
+                yield
+
+    def _require_possible(self, machine: Machine) -> None:
+        """See that a broker which was rebuilt by the word of a client could be as it is."""
+        for attachment in (each for each in self.attachments if each.to == machine.node):
+            neighbour, node = machine.neighbours.named(attachment.node), attachment.node
+            if isinstance(neighbour, Below) and neighbour.kind is not attachment.kind:
+                raise ContradictionError(f"{node} stands at {machine.node} as a {neighbour.kind}")
+            if neighbour is not None and neighbour.era != attachment.era:
+                raise ContradictionError(f"{machine.node} is in era {neighbour.era} with {node}")
+        broken = broken_invariants(machine)
+        if broken:
+            raise ContradictionError(f"{machine.node}: {broken[0]}")
 
     def _begin(self, node: NodeId) -> None:
         """Begin with one broker where its log begins."""
@@ -330,6 +360,7 @@ class Rebuilding:
         attached = [each for each in self._attached.values() if each.to == node]
         log = longest([StepLog(), *(logs[node] for logs in self._known_logs if node in logs)])
         members = _Members(log, self._region, node, {each.node: each for each in attached})
+        self._require_brokers(node, log, members.ignored)
         for ignored in members.ignored:
             del self._attached[ignored, node]
         self._leave_out_earlier_eras(node, log)
@@ -375,6 +406,18 @@ class Rebuilding:
         machine.steps.log.entries.clear()
         machine.steps.number = log.base
         machine.publications.begin_life(log)
+
+    def _require_brokers(self, node: NodeId, log: StepLog, ignored: Iterable[NodeId]) -> None:
+        """See that no broker which lives has gone by the word of a client."""
+        known = self._known_to_hosts.get(node, log.last)
+        if known >= log.last:
+            return
+        before = log.copy()
+        del before.entries[max(0, known - log.base) :]
+        gone = before.neighbours().keys() & ignored
+        for name in sorted(gone):
+            if self._attached[name, node].kind is NodeKind.BROKER:
+                raise ContradictionError(f"{name} is no neighbour of {node}, and lives")
 
     def _lay_the_base(self) -> Iterator[None]:
         """Know what had been told before: by the boundary, and then from broker to broker.
@@ -561,7 +604,30 @@ class Rebuilding:
                 if found is None:
                     return
                 items = found
+                if self._is_doubtful(node, source.node):
+                    self._require_sent(node, source.node, entry.upto, items)
             yield from self._take_again(machine, source, entry, items)
+
+    def _is_doubtful(self, node: NodeId, source: NodeId) -> bool:
+        """Whether only a client says that a broker has taken its next step of somebody alive."""
+        number = self.machines[node].steps.number
+        is_known = number < self._known_to_hosts.get(node, number + 1)
+        return not is_known and (source, node) in self._attached
+
+    def _require_sent(
+        self, node: NodeId, source: NodeId, upto: int, items: Sequence[Travelling | Control]
+    ) -> None:
+        """See that somebody who lives has sent what a broker has taken."""
+        attachment = self._attached[source, node]
+        steps = [each.step for each in attachment.sent.kept]
+        steps += [control.step for control in attachment.controls]
+        steps += [logs[source].last for logs in self._known_logs if source in logs]
+        last = max(steps, default=0)
+        if not items or upto > last:
+            raise ContradictionError(
+                f"{node} took step {upto} of {source}, which has made {last} and has "
+                f"{'' if items else 'not '}sent anything since"
+            )
 
     def _items(
         self, source: NodeId, to: NodeId, after: int, upto: int

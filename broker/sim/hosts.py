@@ -54,6 +54,10 @@ class Comparison:
                 for step in [step for step in states if step < log.base]:
                     del states[step]
 
+    def contradicted(self, reason: str) -> None:
+        """Something was said that cannot be so; and here nobody makes anything up."""
+        self.found.append(reason)
+
     def rebuilt(self, machine: Machine) -> None:
         """A broker was taken up in this state."""
         if any(entry.kind is Taken.ANEW for entry in machine.steps.log.entries):

@@ -8,7 +8,7 @@ import pytest
 from plait.broker.client.states import ClientState
 from plait.broker.effects import Effect, SendMessage
 from plait.broker.limits import Limits
-from plait.broker.messages import GoodbyeCode, Welcome
+from plait.broker.messages import GoodbyeCode, Settings, Welcome
 from plait.broker.sim.nodes import Node
 from plait.broker.sim.world import SIMULATED_LIMITS
 from plait.faulttol.guarantees import check
@@ -211,10 +211,13 @@ def test_a_broker_that_joins_later_serves_like_the_others(policy: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"ordering": "alphabetical"}, "orders by 'alphabetical', unknown here"),
-        ({"detection": "by smell"}, "detects conflicts by 'by smell', unknown here"),
-        ({"policy": "gossip"}, "routes by 'gossip', unknown here"),
-        ({"delta": 32}, "tolerates '32', unknown here"),
+        ({"settings": Settings(ordering="alphabetical")}, "orders by 'alphabetical', unknown here"),
+        (
+            {"settings": Settings(detection="by smell")},
+            "conflicts by 'by smell', unknown here",
+        ),
+        ({"settings": Settings(policy="gossip")}, "routes by 'gossip', unknown here"),
+        ({"settings": Settings(delta=32)}, "tolerates '32', unknown here"),
         ({"heartbeat_timeout_ms": 1500}, "at least 2 heartbeats to a timeout expected"),
     ],
 )
