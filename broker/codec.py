@@ -541,9 +541,11 @@ _READERS_OF_NAMES: Final[dict[str, _Reader]] = {
     "content": _read_attributes,
     "body": _read_body,
     "report": _read_report,
+    "said": _read_body,
     "logs": _read_logs,
     "id": _read_id,
     "about": _read_id,
+    "asker": _read_id,
 }
 """Fields whose limit is not that of any other field of their type."""
 

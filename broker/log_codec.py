@@ -216,7 +216,8 @@ class LogWriter:
             header = len(part.entries) << _HEADER_BITS
             if part.base != (log.base if log is not None else 0):
                 header |= _HAS_BASE
-            if part.neighbours or part.is_whole or part.numbers or part.topics:
+            at_base = (part.neighbours, part.is_whole, part.numbers, part.topics)
+            if any(at_base) or part.memory is not None:
                 header |= _HAS_NEIGHBOURS
             if not header:
                 continue
@@ -264,6 +265,9 @@ class LogWriter:
         )
         _NUMBERS.put(self, tuple(part.numbers.items()))
         _TOPICS.put(self, tuple(part.topics.items()))
+        _put(self._out, part.memory is not None)
+        if part.memory is not None:
+            _MEMORY.put(self, tuple(part.memory.items()))
 
     def _put_entry(self, log: _Log, entry: Entry) -> None:
         out, kind, upto = self._out, entry.kind, entry.upto
@@ -559,20 +563,27 @@ class LogReader:
         if header & _HAS_BASE:
             log.base = self._sum(log.base, self.number())
         first = max(log.last, log.base)
-        neighbours, is_whole, numbers, topics = (
-            self._at_base() if header & _HAS_NEIGHBOURS else ({}, False, {}, {})
-        )
+        at_base = self._at_base() if header & _HAS_NEIGHBOURS else ({}, False, {}, {}, None)
+        neighbours, is_whole, numbers, topics, memory = at_base
         count = header >> _HEADER_BITS
         if count > len(self._data) - self._at:
             raise RemoteProtocolError(f"logs: {count} entries, which cannot be there")
         entries = self._entries(log, count)
         log.last = self._sum(first, count)
-        part = LogPart(log.base, first, entries, neighbours, is_whole, log.term, numbers, topics)
+        part = LogPart(
+            log.base, first, entries, neighbours, is_whole, log.term, numbers, topics, memory
+        )
         return log.node, part
 
     def _at_base(
         self,
-    ) -> tuple[dict[NodeId, Standing | None], bool, dict[Topic, int], dict[Topic, TopicStanding]]:
+    ) -> tuple[
+        dict[NodeId, Standing | None],
+        bool,
+        dict[Topic, int],
+        dict[Topic, TopicStanding],
+        dict[str, str] | None,
+    ]:
         count = self.number()
         neighbours = {}
         for _ in range(count >> 1):
@@ -580,7 +591,13 @@ class LogReader:
             if not node:
                 raise RemoteProtocolError("logs: nobody, where somebody is expected")
             neighbours[node] = self.standing()
-        return neighbours, count & 1 == 1, dict(_NUMBERS.get(self)), dict(_TOPICS.get(self))
+        numbers, topics = dict(_NUMBERS.get(self)), dict(_TOPICS.get(self))
+        memory = dict(_MEMORY.get(self)) if self.number() else None
+        return neighbours, count & 1 == 1, numbers, topics, memory
+
+    def thought(self) -> str:
+        """Read something that is known of a manager, which may be long."""
+        return self.text(self._limits.logs_bytes_max)
 
     def topic(self) -> Topic:
         """Read a topic, or a number that stands for it."""
@@ -811,9 +828,11 @@ _FORMS_OF_TYPES: Final[dict[Any, _Form]] = {
 _FORMS_OF_NAMES: Final[dict[str, _Form]] = {
     "kind": _Form(LogWriter.put_name, LogReader.kind),
     "filter": _Form(LogWriter.put_text, LogReader.filter),
+    "memory": _Form(LogWriter.put_text, LogReader.thought),
 }
 _STANDING: Final = _form_of(Standing)
 _NUMBERS: Final = _form_of(tuple[tuple[Topic, int], ...])
 _TOPICS: Final = _form_of(tuple[tuple[Topic, TopicStanding], ...])
+_MEMORY: Final = _form_of(tuple[tuple[str, str], ...], "memory")
 _MEMBERSHIP: Final = _form_of(Membership)
 _FURTHER_FORMS: Final = {name: form for name, form in _forms_of(Entry).items() if name in _FURTHER}

@@ -579,11 +579,13 @@ class Stamped:
     """On its topic; 0 if its manager was on its way elsewhere."""
     behind: tuple[Behind, ...]
     """On other topics."""
+    epoch: int = 0
+    """How often the order of topics had changed, if it can."""
 
     @property
     def position(self) -> Position:
         """The same, without what it belongs to."""
-        return Position(number=self.number, behind=_numbers(self.behind))
+        return Position(number=self.number, behind=_numbers(self.behind), epoch=self.epoch)
 
 
 @attrs.frozen(kw_only=True)
@@ -651,6 +653,39 @@ class Entrust:
     """Of the last publication on it."""
     is_left: bool
     """Whether somebody has left it who may have got something on it."""
+
+
+class To(enum.StrEnum):
+    """For whom an errand is."""
+
+    COORDINATOR = "coordinator"
+    """At the root."""
+    MANAGER = "manager"
+    """Of this topic, wherever a hash has put it."""
+    ASKER = "asker"
+    """Whoever asked, by the way that is written on it."""
+    EVERYBODY = "everybody"
+    EPOCH = "epoch"
+    """Everybody: a new order of topics, and who shares which."""
+    PLACE = "place"
+    """Whoever is to manage this topic; that is found out on the way down."""
+
+
+@attrs.frozen(kw_only=True)
+class Errand:
+    """Under `tno`, with managers where a hash puts them: what they say, and what is said to them.
+
+    What is said is `routing/topics`' own, as text (`routing/topics/portable.py`).
+    """
+
+    to: To
+    topic: Topic
+    """If it is about one."""
+    asker: str
+    """Whom it is to be answered to, or is an answer to."""
+    way: tuple[NodeId, ...]
+    """The brokers between the receiver and the asker, that of the asker first."""
+    said: bytes
 
 
 # When hosts fail, and when they hand over
@@ -856,6 +891,7 @@ Message = (
     | Challenge
     | Admitted
     | Revoke
+    | Errand
 )
 
 MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
@@ -903,5 +939,6 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     64: Challenge,
     65: Admitted,
     70: Revoke,
+    71: Errand,
 }
 """By their numbers on the wire, which come first. None is ever used again for something else."""

@@ -159,6 +159,9 @@ class Entry:
     """What else has changed of topics."""
     stamps: tuple[tuple[Key, tuple[int, ...], tuple[Topic, ...]], ...] = ()
     """The stamps on which this step wrote: the number of a publication, and of others' topics."""
+    memory: tuple[tuple[str, str], ...] = ()
+    """Where managers of topics are machines of their own: what has changed of what the broker knows
+    of them, each thing with a name; empty if it is known no more."""
 
 
 @attrs.define
@@ -185,6 +188,8 @@ class LogPart:
     """Under `tno`, of the last publications on topics at the base, as far as it may be news."""
     topics: Mapping[Topic, TopicStanding] = attrs.field(factory=dict)
     """What else was known of topics then."""
+    memory: Mapping[str, str] | None = None
+    """And all that was known of managers, if it may be news."""
 
 
 GONE_REMEMBERED: Final = 1024
@@ -242,6 +247,8 @@ class StepLog:
         self._numbers: dict[Topic, tuple[int, int]] = {}
         """How far topics were, each with the step in which that changed last."""
         self._topics: dict[Topic, tuple[TopicStanding, int]] = {}
+        self._memory: dict[str, str] | None = None
+        """What was known of managers; None if nothing ever was."""
 
     @property
     def last(self) -> int:
@@ -265,6 +272,10 @@ class StepLog:
     def topics_at_base(self) -> dict[Topic, TopicStanding]:
         """What else was known of topics at the base."""
         return {topic: standing for topic, (standing, _) in self._topics.items()}
+
+    def memory_at_base(self) -> dict[str, str]:
+        """What was known of managers at the base."""
+        return dict(self._memory or {})
 
     def neighbours(self) -> dict[NodeId, Standing]:
         """Who stands next to the broker as of its last step. Of the parent only `upto` is known.
@@ -306,6 +317,7 @@ class StepLog:
             self.term,
             {topic: number for topic, (number, at) in self._numbers.items() if at > step},
             {topic: standing for topic, (standing, at) in self._topics.items() if at > step},
+            None if self._memory is None else dict(self._memory),
         )
 
     def learn(self, part: LogPart) -> None:
@@ -339,13 +351,15 @@ class StepLog:
                 self._numbers[topic] = number, part.base
             for topic, standing in part.topics.items():
                 self._topics[topic] = standing, part.base
+            if part.memory is not None:
+                self._memory = dict(part.memory)
 
     def _begin_anew(self, term: int) -> None:
         self.term = term
         self.version += 1
         self.base, self.entries = 0, []
         self._known, self._gone, self._gone_unknown = {}, {}, 0
-        self._numbers, self._topics = {}, {}
+        self._numbers, self._topics, self._memory = {}, {}, None
 
     def _learn_neighbours(self, part: LogPart) -> None:
         if part.is_whole:
@@ -395,6 +409,8 @@ class StepLog:
             self._numbers[topic] = number, step
         for topic, standing in entry.topics:
             self._topics[topic] = standing, step
+        if entry.memory:
+            self._memory = remembering(self._memory or {}, entry.memory)
         if members is not UNCHANGED:
             for node in members.admitted:
                 self._change(node, step, has_joined=True)
@@ -425,7 +441,18 @@ class StepLog:
         log._gone = dict(self._gone)
         log._gone_unknown = self._gone_unknown
         log._numbers, log._topics = dict(self._numbers), dict(self._topics)
+        log._memory = None if self._memory is None else dict(self._memory)
         return log
+
+
+def remembering(memory: dict[str, str], changes: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return a memory after these changes; it is changed itself."""
+    for name, text in changes:
+        if text:
+            memory[name] = text
+        else:
+            memory.pop(name, None)
+    return memory
 
 
 def longest(logs: Iterable[StepLog]) -> StepLog:

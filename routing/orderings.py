@@ -333,6 +333,16 @@ class TotalNotification(Pairwise[Arrival]):
     waits_for_conflicts: ClassVar = False
 
 
+class HashedNotification(HoldBeforeClients[Arrival]):
+    """`tno` with managers where a hash puts them: the way of both documents, mended.
+
+    What is published waits for its stamp where it is published, and then before each subscriber
+    until that has had all that the stamp names (`broker/machine/hashed.py`).
+    """
+
+    name: ClassVar = "tno"
+
+
 class TaggedNotification(HoldBeforeClients[Arrival]):
     """`tno-tagged`: everybody is told at once, and whether it was in order.
 
@@ -435,8 +445,17 @@ SUMMIT: Final = "summit"
 """At the lowest broker with all subscribers of a topic below: it costs what `pairwise` costs."""
 ROOT: Final = "root"
 """As near to a sequencer as `tno` can be, and as slow as one; to compare with."""
-MANAGERS: Final = (SUMMIT, ROOT)
+HASH: Final = "hash"
+"""Anywhere, as both documents have it: then topics have an order of their own, which can change."""
+MANAGERS: Final = (SUMMIT, ROOT, HASH)
 """Where the managers of topics are, under `tno`."""
+
+
+def ordering_of(name: str, managers: str) -> type[Ordering]:  # type: ignore[type-arg]
+    """What settles publications under this ordering, with managers of topics there."""
+    is_hashed = name == TotalNotification.name and managers == HASH
+    return HashedNotification if is_hashed else ORDERINGS_OF_HOSTS[name]
+
 
 DEFAULT_ORDERING: Final = Pairwise.name
 """What does not conflict costs nothing, and who needs no order may say so, one by one."""

@@ -150,8 +150,8 @@ managers_option: Final = click.option(
     type=click.Choice(MANAGERS),
     default=SUMMIT,
     show_default=True,
-    help="Where topics are managed under tno: at the lowest broker above all subscribers, or at "
-    "the root; the same on all brokers.",
+    help="Where topics are managed under tno: at the lowest broker above all subscribers, at the "
+    "root, or anywhere; the same on all brokers.",
 )
 out_option: Final = click.option(
     "--out",

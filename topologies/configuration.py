@@ -52,6 +52,7 @@ class Managers(enum.StrEnum):
 
     SUMMIT = "summit"
     ROOT = "root"
+    HASH = "hash"
 
 
 class LoggingLevel(enum.StrEnum):
@@ -86,7 +87,7 @@ ORDERINGS: Final = {
     "PUBLISHED-WHOLE-QUEUE": Ordering.PUBLISHED_WHOLE_QUEUE,
 }
 DETECTIONS: Final = {"fast": Detection.FAST, "exact": Detection.EXACT}
-MANAGERS: Final = {"summit": Managers.SUMMIT, "root": Managers.ROOT}
+MANAGERS: Final = {"summit": Managers.SUMMIT, "root": Managers.ROOT, "hash": Managers.HASH}
 LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
 
 

@@ -33,6 +33,7 @@ from plait.broker.messages import (
     Defer,
     EndOfStep,
     Entrust,
+    Errand,
     Flag,
     Goodbye,
     GoodbyeCode,
@@ -119,7 +120,7 @@ FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 _REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
 IN_BATCHES: Final = _REQUESTS | {
     *(Publish, Settled, Acknowledge, Defer, PlacesRequest, Turns),
-    *(Stamped, Recall, Entrust, StampRequest, StampReply, Begun),
+    *(Stamped, Recall, Entrust, StampRequest, StampReply, Begun, Errand),
     *(Confirm, Refuse, Claim, Introduce),
 }
 """What batches between brokers are made of."""

@@ -106,7 +106,7 @@ class Interests:
         """Whether the way to a client is told as a whole, because publications are sent by it."""
         self._objection_to = objection_to
         """Why the ordering has no place for a subscription."""
-        self._node = node
+        self.node = node
         self._delta = delta
         self._limits = limits
         self._neighbours = neighbours
@@ -582,7 +582,7 @@ class Interests:
 
     def path_onwards(self, entry: Advertisement | Subscription) -> tuple[NodeId, ...]:
         """The last δ + 1 hops, seen from the next node; all, if publications go back by them."""
-        whole = (*entry.path, self._node)
+        whole = (*entry.path, self.node)
         return whole if self._is_path_whole else whole[-(self._delta + 1) :]
 
 

@@ -15,6 +15,7 @@ from plait.broker.effects import Level
 from plait.broker.errors import RemoteProtocolError
 from plait.broker.limits import Limits
 from plait.broker.machine.counting import Counters
+from plait.broker.machine.hashed import HashedTopicPublications
 from plait.broker.machine.interests import Interests, Observer
 from plait.broker.machine.names import Names, Newcomer
 from plait.broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
@@ -48,7 +49,7 @@ from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import Standing, Taken
 from plait.routing.ids import NodeId, OperationId
 from plait.routing.orderings import (
-    ORDERINGS_OF_HOSTS,
+    HASH,
     ROOT,
     FilteredSequencer,
     Published,
@@ -56,6 +57,7 @@ from plait.routing.orderings import (
     PublishedWholeQueue,
     TaggedNotification,
     TotalNotification,
+    ordering_of,
 )
 from plait.routing.published import OverlapTables
 from plait.routing.tables import Advertisement, Subscription
@@ -72,6 +74,7 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
 """What an ordering needs that does more than decide when something is settled."""
 _PARTS_OF_MANAGERS: Final[Mapping[tuple[str, str], type[Publications]]] = {
     (TotalNotification.name, ROOT): RootedTopicPublications,
+    (TotalNotification.name, HASH): HashedTopicPublications,
 }
 """And where managers of topics are elsewhere than they are if nothing is said."""
 
@@ -144,7 +147,7 @@ class Machine:
         self.neighbours = Neighbours(parent)
         self.steps = Steps(node, outbox)
         counters = Counters()
-        orders = ORDERINGS_OF_HOSTS[settings.ordering]
+        orders = ordering_of(settings.ordering, settings.managers)
         publications, observer = _PARTS.get(settings.ordering, (Publications, None))
         at = settings.ordering, settings.managers
         publications = _PARTS_OF_MANAGERS.get(at, publications)
@@ -408,6 +411,7 @@ class Machine:
         self.steps.changes.admitted.append(neighbour.node)
         if not is_client(neighbour):
             self.interests.introduce(neighbour, now)
+            self.publications.introduce(neighbour)
 
     @property
     def _own_join(self) -> OperationId:

@@ -484,6 +484,9 @@ class Publications:
     def release_what_is_due(self) -> None:
         """After a rebuild: let go what only waited for something that will not come."""
 
+    def introduce(self, newcomer: Below) -> None:
+        """A broker has joined below, and is told what there is."""
+
     def say_again(self, neighbour: Neighbour) -> None:
         """After a rebuild: tell a neighbour once more what it may wait for."""
 

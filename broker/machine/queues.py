@@ -86,9 +86,12 @@ class QueuedPublications(Publications):
             is_held = not self._is_due(client, arrival)
         else:  # what was not held may have gone before what was, and it has a place in the log
             is_held = client.node in self._again
-        if not is_held:
+        if is_held:
+            self._hold_before(client, arrival)
+        else:
             self._pass_on(client, arrival)
-            return
+
+    def _hold_before(self, client: Below, arrival: Arrival) -> None:
         self._of_note[client.node] = None
         self._queues.setdefault(client.node, _Queue()).arrivals.append(arrival)
         self.ordering.hold(arrival, {client.node: next(self._places)})

@@ -42,7 +42,7 @@ from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
 from plait.routing.filter_text import parse_filter
 from plait.routing.ids import AdvertisementId, NodeId, SubscriptionId
-from plait.routing.orderings import ORDERINGS_OF_HOSTS, Ordering
+from plait.routing.orderings import Ordering, ordering_of
 from plait.routing.tables import Advertisement, Id, RoutingEntry, Subscription
 
 __all__ = [
@@ -284,6 +284,7 @@ class Rebuilding:
         self._attached = {(each.node, each.to): each for each in self.attachments}
         self._now = now
         self._settings = settings
+        self._ordering = ordering_of(settings.ordering, settings.managers)
         self._limits = limits
         self._outbox = outbox
         self._orderings: dict[NodeId, _Again] = {}
@@ -366,7 +367,7 @@ class Rebuilding:
         self._leave_out_earlier_eras(node, log)
         self._members[node] = members
         self._add_neighbours(machine, log)
-        self._orderings[node] = again = _Again(ORDERINGS_OF_HOSTS[self._settings.ordering])
+        self._orderings[node] = again = _Again(self._ordering)
         if not isinstance(machine.publications, QueuedPublications):
             machine.publications.ordering = cast("Ordering[Arrival]", again)
         self.machines[node] = machine
@@ -809,7 +810,7 @@ class Rebuilding:
         if isinstance(machine.publications, QueuedPublications):
             machine.publications.go_on()
             return
-        ordering: Ordering[Arrival] = ORDERINGS_OF_HOSTS[self._settings.ordering]()
+        ordering: Ordering[Arrival] = self._ordering()
         held = machine.publications.ordering.held
         machine.publications.ordering = ordering
         for arrival in held:

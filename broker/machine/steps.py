@@ -85,6 +85,8 @@ class Steps:
         """Those of which something else has changed."""
         self.stamps: tuple[tuple[Key, tuple[int, ...], tuple[Topic, ...]], ...] = ()
         """What was written on stamps."""
+        self.memory: tuple[tuple[str, str], ...] = ()
+        """What has changed of what is known of managers."""
         self._changes: _Changes | None = None
         self._touched: dict[NodeId, Neighbour] = {}
         self._ways: dict[Route, None] = {}
@@ -116,6 +118,7 @@ class Steps:
                 self.numbers,
                 self.topics,
                 self.stamps,
+                self.memory,
             )
         )
         touched = self._touched
@@ -126,7 +129,7 @@ class Steps:
             neighbour.sent_marks.add(self.number, neighbour.sent.count)
         self._held, self.order, self._installed = [], None, []
         self.handed, self.places = (), ()
-        self.numbers, self.topics, self.stamps = (), (), ()
+        self.numbers, self.topics, self.stamps, self.memory = (), (), (), ()
         self._changes = None
         self._touched = {}
         self._ways.clear()

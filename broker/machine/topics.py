@@ -121,6 +121,7 @@ def stamped(key: Key, position: Position) -> Stamped:
         seq=seq,
         number=position.number,
         behind=behind_of(position),
+        epoch=position.epoch,
     )
 
 

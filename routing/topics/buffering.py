@@ -98,7 +98,7 @@ class BufferingManager:
     def _pass_on(fill: Fill) -> list[Effect]:
         if fill.path:
             return [Send(ManagerOf(fill.path[0]), attrs.evolve(fill, path=fill.path[1:]))]
-        return [Send(fill.publisher, Stamped(label=fill.label, stamp=fill.stamp))]
+        return [Send(fill.publisher, Stamped(label=fill.label, topic=fill.topic, stamp=fill.stamp))]
 
     def _fill(self, fill: Fill) -> list[Effect]:
         entries = fill.stamp.entries

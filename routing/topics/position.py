@@ -15,6 +15,8 @@ class Position:
     """On its topic: 1, 2, 3 ... 0 if its manager was on its way elsewhere."""
     behind: Mapping[Topic, int]
     """The numbers, on other topics, behind which it comes, and before the next ones."""
+    epoch: int = 0
+    """How often the order of topics had changed."""
 
 
 class Clock:

@@ -78,6 +78,7 @@ class Stamped:
     """The last manager tells the publisher the stamp (EVENT_TS)."""
 
     label: Label
+    topic: Topic
     stamp: Stamp
 
 
@@ -187,7 +188,14 @@ class Subscribed:
     topic: Topic
 
 
-Effect = Send | Follow | Unfollow | Announce | Notify | Subscribed
+@attrs.frozen
+class Appoint:
+    """A topic that nobody has subscribed to before is to have a manager."""
+
+    topic: Topic
+
+
+Effect = Appoint | Send | Follow | Unfollow | Announce | Notify | Subscribed
 
 
 def raised(clock: Numbers, entries: Numbers) -> dict[Topic, int]:

@@ -1,6 +1,6 @@
 """Who shares which topics, and the ways on which stamps are filled."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 
@@ -10,10 +10,10 @@ from plait.routing.topics.protocol import Numbers, Topic
 Pair = frozenset[Topic]
 
 
-def shared_pairs(table: Mapping[NodeId, Collection[Topic]]) -> set[Pair]:
+def shared_pairs(table: Mapping[NodeId, Collection[Topic]], sharers: int = 2) -> set[Pair]:
     """The pairs of topics that two subscribers have in common: only there can they disagree."""
     counts = Counter(p for topics in table.values() for p in combinations(sorted(topics), 2))
-    return {frozenset(pair) for pair, count in counts.items() if count > 1}
+    return {frozenset(pair) for pair, count in counts.items() if count >= sharers}
 
 
 def companions(topic: Topic, sets: Iterable[Collection[Topic]]) -> set[Topic]:
@@ -29,7 +29,8 @@ class Structure:
     parent is the lowest of the higher ones that it, or one below it, shares. All that passes a
     topic manager goes on to the same next one. So there is one way between any two managers, and
     links that keep an order keep what a manager has decided. With two ways there may be no order in
-    which everybody could deliver (schedules B1 and B6).
+    which everybody could deliver (schedules B1 and B6). A topic of which it does not know is shared
+    with no other.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Structure:
         self.base = dict(base)
         self.rank = rank = {topic: place for place, topic in enumerate(self.order)}
         """0 is the highest."""
-        self.shared: dict[Topic, set[Topic]] = {topic: set() for topic in self.order}
+        self.shared: dict[Topic, set[Topic]] = defaultdict(set)
         for one, other in map(sorted, pairs):
             self.shared[one].add(other)
             self.shared[other].add(one)
@@ -50,13 +51,14 @@ class Structure:
             topic: {other for other in self.shared[topic] if rank[other] < rank[topic]}
             for topic in self.order
         }
-        self.parent: dict[Topic, Topic | None] = {}
-        self.children: dict[Topic, set[Topic]] = {topic: set() for topic in self.order}
+        self.parent: dict[Topic, Topic] = {}
+        """Of a topic that has one."""
+        self.children: dict[Topic, set[Topic]] = defaultdict(set)
         for topic in reversed(self.order):
             above = filled[topic]
             parent = max(above, key=rank.__getitem__, default=None)
-            self.parent[topic] = parent
             if parent is not None:
+                self.parent[topic] = parent
                 self.children[parent].add(topic)
                 filled[parent] |= above - {parent}
 
@@ -66,11 +68,11 @@ class Structure:
 
     def path(self, topic: Topic) -> tuple[Topic, ...]:
         """Whom a stamp visits after the manager of its topic: up to the highest that shares it."""
+        if not self.shared[topic]:
+            return ()
         top = min((*self.shared[topic], topic), key=self.rank.__getitem__)
         path = []
         while topic != top:
-            above = self.parent[topic]
-            assert above is not None, f"{top} ranks above {topic}, and no way leads there"
-            path.append(above)
-            topic = above
+            topic = self.parent[topic]
+            path.append(topic)
         return tuple(path)

@@ -52,6 +52,10 @@ class TopicTable:
         """Where subscribers of a topic are."""
         return self._hops.get(topic, {}).keys()
 
+    def has(self, client: NodeId, topic: Topic) -> bool:
+        """Whether a client has subscribed to a topic."""
+        return topic in self._topics.get(client, ())
+
     def companions(self, topic: Topic) -> list[Topic]:
         """The topics whose order with this one matters to two subscribers, in a fixed order.
 

@@ -15,12 +15,14 @@ stamps run on to the root of their tree; the order there extends the order of ev
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 import attrs
 
 from plait.routing.ids import NodeId
 from plait.routing.topics.protocol import (
     COORDINATOR,
+    Appoint,
     Create,
     Effect,
     Fill,
@@ -41,6 +43,12 @@ from plait.routing.topics.protocol import (
 from plait.routing.topics.structure import Structure, shared_pairs
 from plait.routing.topics.tagging import swapped
 
+LINGERING_MAX: Final = 64
+"""Subscribers who have left something, whom a coordinator remembers: then it ends the epoch."""
+
+
+FROM_NOTHING: Final[Numbers] = {}
+
 
 @attrs.frozen(kw_only=True)
 class Ask:
@@ -57,6 +65,8 @@ class Left:
 
     subscriber: NodeId
     topics: frozenset[Topic]
+    is_gone: bool = False
+    """Whether it will never have anything any more."""
 
 
 @attrs.frozen(kw_only=True)
@@ -193,7 +203,7 @@ class Manager:
     def _pass_on(fill: Fill) -> list[Effect]:
         if fill.path:
             return [Send(ManagerOf(fill.path[0]), attrs.evolve(fill, path=fill.path[1:]))]
-        return [Send(fill.publisher, Stamped(label=fill.label, stamp=fill.stamp))]
+        return [Send(fill.publisher, Stamped(label=fill.label, topic=fill.topic, stamp=fill.stamp))]
 
     def _fill(self, fill: Fill) -> list[Effect]:
         structure, topic, stamp = self._structure, fill.topic, fill.stamp
@@ -219,7 +229,7 @@ class Manager:
             return []
         self._is_closed = True
         effects: list[Effect] = []
-        parent = self._structure.parent[self.topic]
+        parent = self._structure.parent.get(self.topic)
         if parent is not None:
             effects.append(Send(ManagerOf(parent), Close(epoch=epoch, topic=self.topic)))
         closed = Closed(epoch=epoch, topic=self.topic, number=self.number)
@@ -242,9 +252,19 @@ class Manager:
 class TotalCoordinator:
     """Knows who has subscribed to what, and when an epoch has to end. One change at a time."""
 
-    def __init__(self, structure: Structure, table: Mapping[NodeId, Collection[Topic]]) -> None:
-        """Begin with the first epoch."""
+    def __init__(
+        self,
+        structure: Structure,
+        table: Mapping[NodeId, Collection[Topic]],
+        sharers: int = 2,
+    ) -> None:
+        """Begin with the first epoch. A pair of topics is shared if so many subscribers have it.
+
+        With one it is enough that somebody has both: then all that one publisher publishes in turn
+        comes to each subscriber in that order, too.
+        """
         self.structure = structure
+        self._sharers = sharers
         self.changes = 0
         """How many epochs have ended."""
         self._order = structure.order
@@ -253,6 +273,8 @@ class TotalCoordinator:
         """What subscribers have left in this epoch: of that they had something."""
         self._to_grant: list[tuple[NodeId, Topic]] = []
         self._is_changing = self._is_to_change_again = False
+        self._later: list[Ask] = []
+        """What names new topics, while an epoch ends in which they are not."""
         self._numbers: dict[Topic, int] = {}
 
     def take(self, message: object) -> list[Effect]:
@@ -260,12 +282,11 @@ class TotalCoordinator:
         match message:
             case Ask():
                 return self._ask(message)
-            case Left(subscriber=subscriber, topics=topics):
-                left = self._table[subscriber] - topics
-                self._lingering[subscriber] = self._lingering.get(subscriber, frozenset()) | left
-                self._table[subscriber] = topics
-                return []
+            case Left():
+                return self._left(message)
             case WantSwap(one=one, other=other):
+                if not {one, other} <= set(self._order):
+                    return []
                 self._order = swapped(self._order, one, other)
                 return self._change()
             case Closed():
@@ -273,15 +294,32 @@ class TotalCoordinator:
         raise TypeError(f"the coordinator does not take {message}")
 
     def _ask(self, ask: Ask) -> list[Effect]:
+        new = sorted(ask.topics - set(self._order))
+        if new and self._is_changing:
+            self._later.append(ask)
+            return []
+        self._order += tuple(new)
+        effects: list[Effect] = [Appoint(topic) for topic in new]
         self._table[ask.subscriber] = ask.topics
         had = {
-            name: topics | self._lingering.get(name, frozenset())
-            for name, topics in self._table.items()
+            name: self._table.get(name, frozenset()) | self._lingering.get(name, frozenset())
+            for name in self._table.keys() | self._lingering.keys()
         }
-        if shared_pairs(had) <= set(self.structure.pairs):
-            return [Send(ask.subscriber, Granted(added=ask.added))]
+        if shared_pairs(had, self._sharers) <= set(self.structure.pairs):
+            return [*effects, Send(ask.subscriber, Granted(added=ask.added))]
         self._to_grant.append((ask.subscriber, ask.added))
-        return self._change()
+        return [*effects, *self._change()]
+
+    def _left(self, left: Left) -> list[Effect]:
+        """Remember what somebody has left until the epoch ends; if that gets too much, end it."""
+        name = left.subscriber
+        had = self._table.pop(name, frozenset())
+        gone = had - left.topics
+        if not left.is_gone:
+            self._table[name] = had & left.topics
+        if gone:
+            self._lingering[name] = self._lingering.get(name, frozenset()) | gone
+        return self._change() if len(self._lingering) > LINGERING_MAX else []
 
     def _change(self) -> list[Effect]:
         if self._is_changing:
@@ -289,14 +327,15 @@ class TotalCoordinator:
             return []
         self._is_changing, self._numbers = True, {}
         prepare = Prepare(epoch=self.structure.epoch + 1)
-        return [Send(ManagerOf(topic), prepare) for topic in self.structure.order]
+        return [Send(ManagerOf(topic), prepare) for topic in self._order]
 
     def _note_closed(self, closed: Closed) -> list[Effect]:
-        self._numbers[closed.topic] = closed.number
-        if len(self._numbers) < len(self.structure.order):
+        if closed.topic in self._order:  # else nobody has subscribed to it yet
+            self._numbers[closed.topic] = closed.number
+        if len(self._numbers) < len(self._order):
             return []
         self._lingering.clear()
-        pairs = shared_pairs(self._table)
+        pairs = shared_pairs(self._table, self._sharers)
         self.structure = structure = Structure(closed.epoch, self._order, pairs, self._numbers)
         self.changes += 1
         base = Base(epoch=structure.epoch, base=structure.base)
@@ -306,7 +345,10 @@ class TotalCoordinator:
         effects += [Send(name, Granted(added=topic)) for name, topic in self._to_grant]
         self._to_grant.clear()
         self._is_changing = False
-        if self._is_to_change_again:
+        later, self._later = self._later, []
+        for ask in later:
+            effects += self._ask(ask)
+        if self._is_to_change_again and not self._is_changing:
             self._is_to_change_again = False
             effects += self._change()
         return effects
@@ -316,7 +358,8 @@ class TotalCoordinator:
 class _Waiting:
     """What has come, and may not be delivered yet."""
 
-    label: Label
+    label: Label | None
+    """None if it is never going to be published."""
     topic: Topic
     stamp: Stamp
 
@@ -324,15 +367,17 @@ class _Waiting:
 class Subscriber:
     """What stands between a subscriber's application and what notifies it."""
 
-    def __init__(self, name: NodeId, topics: Iterable[Topic]) -> None:
-        """Begin with these topics, of which nothing has been published."""
+    def __init__(
+        self, name: NodeId, topics: Iterable[Topic], epoch: int = 0, base: Numbers = FROM_NOTHING
+    ) -> None:
+        """Begin with these topics, of which nothing has been published; in this epoch."""
         self.name = name
         self.topics = set(topics)
         self.clock = dict.fromkeys(sorted(self.topics), 0)
         """The last number of each topic that it has had, or had missed when it came."""
         self._seen: dict[Topic, int] = {}
         """What stamps named of whatever topic: of that it must not get anything later."""
-        self._bases: dict[int, Numbers] = {0: {}}
+        self._bases: dict[int, Numbers] = {epoch: base}
         self._waiting: list[_Waiting] = []
         self._pending: Topic | None = None
         self._next: list[Topic] = []
@@ -340,17 +385,22 @@ class Subscriber:
     @property
     def held(self) -> list[Label]:
         """The publications that wait, in the order in which they came."""
-        return [each.label for each in self._waiting]
+        return [each.label for each in self._waiting if each.label is not None]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it does not have yet all that it has asked for."""
+        return self._pending is not None
 
     def subscribe(self, topic: Topic) -> list[Effect]:
         """Add a topic."""
+        if topic in self.topics or topic == self._pending or topic in self._next:
+            return []
         if self._pending is not None:
             self._next.append(topic)
             return []
-        if topic in self.topics:
-            return []
         self._pending = topic
-        topics = frozenset(self.topics | {topic})
+        topics = frozenset(self.topics.union(self._next, [topic]))
         return [Send(COORDINATOR, Ask(subscriber=self.name, topics=topics, added=topic))]
 
     def unsubscribe(self, topic: Topic) -> list[Effect]:
@@ -359,8 +409,8 @@ class Subscriber:
             return []
         self.topics.discard(topic)
         del self.clock[topic]
-        kept = self.topics if self._pending is None else self.topics | {self._pending}
-        left = Left(subscriber=self.name, topics=frozenset(kept))
+        asked = self._next if self._pending is None else [*self._next, self._pending]
+        left = Left(subscriber=self.name, topics=frozenset(self.topics.union(asked)))
         return [Unfollow(topic), Send(COORDINATOR, left), *self._release()]
 
     def take(self, message: object) -> list[Effect]:
@@ -381,8 +431,11 @@ class Subscriber:
                 return self._release()
         raise TypeError(f"a subscriber does not take {message}")
 
-    def notify(self, label: Label, topic: Topic, stamp: Stamp) -> list[Effect]:
-        """Take in a publication; returns what may be delivered now."""
+    def notify(self, label: Label | None, topic: Topic, stamp: Stamp) -> list[Effect]:
+        """Take in a publication; returns what may be delivered now.
+
+        Without a label it has a number, and whoever was to publish it is gone.
+        """
         self._waiting.append(_Waiting(label, topic, stamp))
         return self._release()
 
@@ -399,8 +452,19 @@ class Subscriber:
                     self._waiting.remove(each)
                     self._deliver(each)
                     has_moved = True
-                    effects.append(Notify(each.label))
+                    if each.label is not None:
+                        effects.append(Notify(each.label))
+        self._forget_bases()
         return effects
+
+    def _forget_bases(self) -> None:
+        """Whoever has all that was published before an epoch gets nothing more of those before."""
+        for epoch in sorted(self._bases)[1:]:
+            base = self._bases[epoch]
+            if self._pending is not None or any(n < base.get(x, 0) for x, n in self.clock.items()):
+                return
+            for earlier in [each for each in self._bases if each < epoch]:
+                del self._bases[earlier]
 
     def _is_of_no_use(self, each: _Waiting) -> bool:
         """Whether nobody has subscribed to it, or it was published before that."""

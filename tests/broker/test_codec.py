@@ -305,6 +305,7 @@ def largest(hint: Any, name: str) -> Any:
             "content": DEFAULT_LIMITS.content_bytes_max,
             "body": DEFAULT_LIMITS.body_bytes_max,
             "report": DEFAULT_LIMITS.report_bytes_max,
+            "said": DEFAULT_LIMITS.body_bytes_max,
             "logs": DEFAULT_LIMITS.portion_bytes_max,  # what is longer travels in portions
         }
         return bytes(sizes[name])

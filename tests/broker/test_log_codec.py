@@ -90,6 +90,7 @@ entries = st.builds(
     numbers=counts,
     topics=st.lists(st.tuples(topics, topic_standings), max_size=2).map(tuple),
     stamps=st.lists(stamps, max_size=2).map(tuple),
+    memory=st.lists(st.tuples(ids, st.text(max_size=9)), max_size=2).map(tuple),
 )
 
 
@@ -112,6 +113,7 @@ def conversations(draw: st.DrawFn) -> list[dict[NodeId, LogPart]]:
                 draw(st.booleans()),
                 numbers=dict(draw(counts)),
                 topics=draw(st.dictionaries(topics, topic_standings, max_size=2)),
+                memory=draw(st.none() | st.dictionaries(ids, st.text(min_size=1), max_size=2)),
             )
             parts[node] = part
             known[node] = (base, first + len(part.entries))
@@ -121,7 +123,7 @@ def conversations(draw: st.DrawFn) -> list[dict[NodeId, LogPart]]:
 
 def is_news(part: LogPart, before: LogPart | None) -> bool:
     base = before.base if before is not None else 0
-    at_base = (part.neighbours, part.is_whole, part.numbers, part.topics)
+    at_base = (part.neighbours, part.is_whole, part.numbers, part.topics, part.memory is not None)
     return bool(part.entries or any(at_base) or part.base != base)
 
 

@@ -32,6 +32,7 @@ from plait.broker.messages import (
     Defer,
     EndOfStep,
     Entrust,
+    Errand,
     Flag,
     Goodbye,
     GoodbyeCode,
@@ -63,6 +64,7 @@ from plait.broker.messages import (
     StatusReply,
     StatusRequest,
     Subscribe,
+    To,
     Turns,
     Unadvertise,
     Unsubscribe,
@@ -142,6 +144,7 @@ SAMPLES: Final[tuple[Message, ...]] = (
     StampRequest(publisher=NodeId("nyse"), incarnation=1, seq=1, topic=Topic("news")),
     StampReply(publisher=NodeId("nyse"), incarnation=1, seq=1, number=1, behind=()),
     Begun(subscription=SubscriptionId("alice/1"), behind=(Behind(Topic("news"), 3),)),
+    Errand(to=To.MANAGER, topic=Topic("news"), asker="b", way=(NodeId("b"),), said=b"null"),
     Seating(),
     AttachRequest(broker=HERE),
     Attach(

@@ -38,7 +38,7 @@ def talk(overlay: Lively, clients: list[Client], rounds: int) -> None:
     overlay.passes(2)
 
 
-@pytest.mark.parametrize("ordering", ["tno", "tno@root"])
+@pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno@hash"])
 def test_deliveries_say_where_they_belong_and_that_is_where_they_come(ordering: str) -> None:
     world = overlay(ordering)
     clients = crowd(world)
@@ -57,9 +57,10 @@ def test_deliveries_say_where_they_belong_and_that_is_where_they_come(ordering: 
     assert (report.stamped, report.unnumbered, report.topics) == (48 + 32 + 16 + 48, 0, 3)
 
 
+@pytest.mark.parametrize("ordering", ["tno", "tno@hash"])
 @pytest.mark.parametrize("lost", ["left", "root", "right"])
-def test_a_manager_that_is_lost_numbers_on_where_it_stopped(lost: str) -> None:
-    world = overlay()
+def test_a_manager_that_is_lost_numbers_on_where_it_stopped(lost: str, ordering: str) -> None:
+    world = overlay(ordering)
     clients = crowd(world)
     talk(world, clients, 3)
 

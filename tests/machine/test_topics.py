@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from plait.broker.machine.hashed import HashedTopicPublications
 from plait.broker.machine.machine import Machine
 from plait.broker.machine.tagged import TaggedPublications
 from plait.broker.machine.topics import Place, TopicPublications
@@ -21,7 +22,7 @@ from plait.routing.topics.table import topics_of
 from tests.machine.overlay import World, random_world
 
 IBM, SUN = Topic("ibm"), Topic("sun")
-EACH = pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno-tagged"])
+EACH = pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno@hash", "tno-tagged"])
 
 
 def troubles_of(seed: int, *, ordering: str = "tno", **settings: Any) -> list[str]:
@@ -64,14 +65,19 @@ def test_two_brokers_at_a_time_are_rebuilt_as_they_were(ordering: str) -> None:
         assert troubles_of(seed, delta=2, crashes=5, ordering=ordering) == []
 
 
-def test_clients_that_fail_take_no_number_with_them() -> None:
+WHEREVER = pytest.mark.parametrize("ordering", ["tno", "tno@hash"])
+
+
+@WHEREVER
+def test_clients_that_fail_take_no_number_with_them(ordering: str) -> None:
     for seed in range(40):
-        assert troubles_of(seed, delta=1, crashes=4, deaths=2) == []
+        assert troubles_of(seed, delta=1, crashes=4, deaths=2, ordering=ordering) == []
 
 
-def test_clients_that_are_away_miss_nothing() -> None:
+@WHEREVER
+def test_clients_that_are_away_miss_nothing(ordering: str) -> None:
     for seed in range(30):
-        assert troubles_of(seed, delta=2, crashes=5, cuts=4) == []
+        assert troubles_of(seed, delta=2, crashes=5, cuts=4, ordering=ordering) == []
 
 
 def test_while_subscribers_stay_everything_has_a_number() -> None:
@@ -141,6 +147,47 @@ def test_it_is_missed_if_the_log_does_not_say_what_the_root_has_stamped(
     monkeypatch.setattr(TaggedPublications, "begin_again", begin_without)
 
     _require_missed("tno-tagged")
+
+
+@pytest.mark.parametrize("part", ["memory", "order", "stamps", "handed"])
+def test_it_is_missed_if_the_log_does_not_say_what_managers_know(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin_again = HashedTopicPublications.begin_again
+
+    def begin_without(publications: HashedTopicPublications, entry: Entry) -> None:
+        nothing: dict[str, Any] = {part: ()}
+        begin_again(publications, attrs.evolve(entry, **nothing))
+
+    monkeypatch.setattr(HashedTopicPublications, "begin_again", begin_without)
+
+    _require_missed("tno@hash")
+
+
+def test_it_is_missed_if_nobody_knows_what_managers_knew_when_the_log_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(StepLog, "memory_at_base", lambda _: {})
+
+    _require_missed("tno@hash")
+
+
+def test_crashes_in_the_middle_of_a_change_of_epoch_change_nothing() -> None:
+    """Every subscription that brings a new pair ends an epoch; so there is hardly ever none."""
+    changes = 0
+    for seed in range(20):
+        world = random_world(seed, delta=2, crashes=6, ordering="tno@hash")
+        if world.stats["nobody left"]:
+            continue
+        assert world.troubles() == [], seed
+        changes += max(_hashed(m)._structure.epoch for m in world.machines.values())
+
+    assert changes > 50
+
+
+def _hashed(machine: Machine) -> HashedTopicPublications:
+    assert isinstance(machine.publications, HashedTopicPublications)
+    return machine.publications
 
 
 @pytest.mark.parametrize("what", ["numbers_at_base", "topics_at_base"])

@@ -19,6 +19,7 @@ from plait.broker.machine.machine import Batch, Machine
 from plait.broker.machine.neighbours import Neighbour
 from plait.broker.messages import (
     Advertise,
+    Errand,
     Join,
     Message,
     Publish,
@@ -105,7 +106,7 @@ class Timed:
             self._send(machine.node, neighbour.node, batch)
 
     def _send(self, sender: NodeId, to: NodeId, batch: Batch) -> None:
-        things = [each for each in batch.messages if isinstance(each, Publish | Settled)]
+        things = [each for each in batch.messages if isinstance(each, Publish | Settled | Errand)]
         self.traversals += len(things)
         self.at(self.now + LINK_S, self._receive, sender, to, batch)
 
@@ -241,7 +242,7 @@ def cost_of(
 def main() -> None:
     """Print what orderings cost."""
     for name, workload in WORKLOADS.items():
-        for ordering in ("fifo", "pairwise", "sequencer", "tno", "tno@root"):
+        for ordering in ("fifo", "pairwise", "sequencer", "tno", "tno@root", "tno@hash"):
             cost = cost_of(ordering, workload)
             print(
                 f"{name:26} {ordering:10} {cost.delay_ms:6.1f} ms {cost.messages:6.1f} messages"

@@ -10,7 +10,7 @@ from plait.faulttol.stamps import verify_order
 from tests.rules import rule_of
 from tests.sweeps import Seeds
 
-EACH = pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno-tagged"])
+EACH = pytest.mark.parametrize("ordering", ["tno", "tno@root", "tno@hash", "tno-tagged"])
 
 
 def troubles(run: SimulatedRun) -> list[str]:

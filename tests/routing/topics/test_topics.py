@@ -142,7 +142,7 @@ def test_it_is_missed_if_an_epoch_has_no_base(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Subscriber, "take", baseless)
 
-    assert later.play("total").inversions()
+    assert later.play("total").troubles()
 
 
 def test_it_is_missed_if_subscribers_forget_what_stamps_have_named(
