@@ -21,6 +21,7 @@ from plait.broker.net.security import (
     CLIENTS_AUTHORITY,
     OPERATORS,
     REVOKED,
+    RULES,
     TOKEN_KEYS,
     USERS,
 )
@@ -33,6 +34,9 @@ TRUSTED: Final = "brokers-ca.crt"
 """The authority of brokers once more, beside the profiles; no client's file ends like that."""
 TOKEN_SECRET: Final = "tokens.key"  # noqa: S105 - a file's name
 _AUTHORITIES: Final = {Role.BROKER: BROKERS_AUTHORITY, Role.CLIENT: CLIENTS_AUTHORITY}
+RULES_BEGIN: Final = """\
+# Who may do what: allow or deny PRINCIPAL publish, subscribe, monitor or operate, and a filter.
+# What no line allows is refused; `plait can` explains, `plait check` finds mistakes."""
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -59,6 +63,15 @@ class CertificateFolder:
             private, public = new_key()
             write_secret(self.path / TOKEN_SECRET, private)
             write_secret(self.path / TOKEN_KEYS, public)
+
+    def begin_rules(self, clients: Sequence[str]) -> None:
+        """Let these clients publish and subscribe, and nobody else; if nobody has said who may."""
+        rules = self.path / RULES
+        if rules.exists() or not clients:
+            return
+        lines = [f"allow {name} {right}" for name in clients for right in ("publish", "subscribe")]
+        text = "\n".join((RULES_BEGIN, *lines, "allow * monitor", ""))
+        write_secret(rules, text.encode())
 
     def issue(self, role: Role, name: str, *, days: float, hosts: Sequence[str] = ()) -> Path:
         """Issue a certificate, in place of the one that there may be; returns its file.
@@ -101,7 +114,7 @@ class CertificateFolder:
 
     def for_broker(self, name: str) -> dict[str, bytes]:
         """Return the files that one broker needs, by their names, and no others."""
-        names = (BROKERS_AUTHORITY, CLIENTS_AUTHORITY, USERS, TOKEN_KEYS, REVOKED, OPERATORS)
+        names = (BROKERS_AUTHORITY, CLIENTS_AUTHORITY, USERS, TOKEN_KEYS, RULES, REVOKED, OPERATORS)
         files = [self.certificate_of(Role.BROKER, name), *(self.path / each for each in names)]
         return {file.name: file.read_bytes() for file in files if file.exists()}
 

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from plait.broker.principals import Protection
 from plait.faulttol.files import naming
 from plait.faulttol.history import HISTORY_FOLDER
 from plait.scripts.errors import BadInputError, EnvironmentFailedError, ProblemsFoundError
@@ -29,6 +30,9 @@ from plait.topologies.overlay import Overlay
 
 SSH_OPTIONS: Final = ("-T", "-o", "BatchMode=yes")
 """No terminal, and no question that nobody is there to answer."""
+
+PRIVATE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
 
 REMOTE_RUNS: Final = ".plait-runs"
 """Below the home directory there; what a run leaves in it is fetched and removed."""
@@ -58,6 +62,9 @@ class Host(Protocol):
     def send(self, number: signal.Signals, pid: int, child: subprocess.Popen[bytes]) -> None:
         """Send a signal to a process there, which `child` stands for here."""
 
+    def bring(self, files: Mapping[str, bytes], folder: Path) -> None:
+        """Leave files in a folder there that nobody else may read."""
+
     def fetch(self, directory: Path, run_id: str) -> None:
         """Bring here what a run has written there."""
 
@@ -80,6 +87,15 @@ class ThisHost:
     def send(self, number: signal.Signals, pid: int, child: subprocess.Popen[bytes]) -> None:
         """Send a signal; to one that has ended it is none."""
         child.send_signal(number)
+
+    def bring(self, files: Mapping[str, bytes], folder: Path) -> None:
+        """Leave files in a folder that nobody else may read."""
+        # Not before: a script that is wrong is reported faster than the network is imported.
+        from plait.broker.net.secret_files import write_secret
+
+        folder.mkdir(mode=PRIVATE_FOLDER, parents=True)
+        for name, data in files.items():
+            write_secret(folder / name, data)
 
     def fetch(self, directory: Path, run_id: str) -> None:
         """Do nothing: it is here."""
@@ -109,7 +125,7 @@ class SshHost:
 
     def command(self, *arguments: str) -> list[str]:
         """Return what starts `plait` there, and makes the folder for its runs."""
-        command = shlex.join([*self.plait, *arguments, "--insecure"])
+        command = shlex.join([*self.plait, *arguments])
         return self._there(f"mkdir -p {REMOTE_RUNS} && exec {command}")
 
     def run_directory(self, directory: Path, run_id: str) -> Path:
@@ -125,11 +141,32 @@ class SshHost:
             check=False,
         )
 
+    def bring(self, files: Mapping[str, bytes], folder: Path) -> None:
+        """Leave files in a folder there: what is in them is said on standard input only."""
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for name, data in files.items():
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = len(data), PRIVATE
+                archive.addfile(member, io.BytesIO(data))
+        there = shlex.quote(str(folder))
+        result = subprocess.run(  # noqa: S603 - what the user named
+            self._there(f"umask 077 && mkdir -p {there} && tar -xf - -C {there}"),
+            input=packed.getvalue(),
+            capture_output=True,
+            check=False,
+        )
+        if result.returncode:
+            reason = result.stderr.decode(errors="replace").strip()
+            raise EnvironmentFailedError(
+                f"{self.name}: certificates cannot be left there: {reason}"
+            )
+
     def fetch(self, directory: Path, run_id: str) -> None:
         """Unpack here what the run has written there, and remove it there."""
         there = shlex.quote(str(self.run_directory(directory, run_id)))
         result = subprocess.run(  # noqa: S603 - what the user named
-            self._there(f"tar -cf - -C {there} . && rm -rf -- {there}"),
+            self._there(f"rm -rf -- {there}/tls && tar -cf - -C {there} . && rm -rf -- {there}"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -219,12 +256,22 @@ def read_hosts(path: str, overlay: Overlay, *, ssh: str, plait: str) -> Mapping[
 
 
 def places(
-    configuration: Configuration, hosts: str | None, ssh: str, remote_plait: str, *, use_urls: bool
+    configuration: Configuration,
+    hosts: str | None,
+    ssh: str,
+    remote_plait: str,
+    *,
+    use_urls: bool,
+    insecure: bool,
 ) -> dict[str, Any]:
     """Return what `machine_options` of scripts/options.py were given, as a `RunPlan` takes it."""
     if hosts is not None and use_urls:
         raise BadInputError("--use-urls and --hosts both say where brokers are: choose one.")
     if hosts is not None:
         found = read_hosts(hosts, configuration.overlay, ssh=ssh, plait=remote_plait)
-        return {"hosts": found}
-    return {"addresses": urls_as_addresses(configuration)} if use_urls else {}
+        protection = Protection.INSECURE if insecure else Protection.TLS
+        return {"hosts": found, "protection": protection}
+    if not use_urls:
+        return {}
+    protection = Protection.INSECURE if insecure else Protection.LOOPBACK
+    return {"addresses": urls_as_addresses(configuration), "protection": protection}

@@ -67,17 +67,29 @@ class BrokerPlan:
     """More options of `plait broker`."""
     listen: str = ""
     """Where it is to listen; at any free port of its host if that is empty."""
+    is_guarded: bool = False
+    """Whether brokers have a door of their own."""
     host: Host = attrs.field(factory=ThisHost)
 
 
 class BrokerProcess:
     """One life of a broker: its process, the pipe that ties it to us, its log."""
 
-    def __init__(self, plan: BrokerPlan, log_path: Path, *, incarnation: int, listen: str) -> None:
+    def __init__(
+        self,
+        plan: BrokerPlan,
+        log_path: Path,
+        *,
+        incarnation: int,
+        listen: str,
+        listen_brokers: str = "",
+    ) -> None:
         self.plan = plan
         self.log_path = log_path
         self.incarnation = incarnation
         self.address = ""
+        self.address_for_brokers = ""
+        """Where others join it."""
         self.ready = trio.Event()
         self.is_killed = False
         """Whether it was we who ended it."""
@@ -89,6 +101,7 @@ class BrokerProcess:
         command = plan.host.command(
             *("broker", "--json", "--supervised", "--name", plan.name, *plan.arguments),
             *("--incarnation", str(incarnation), "--listen", listen),
+            *(("--listen-brokers", listen_brokers) if listen_brokers else ()),
         )
         with log_path.open("ab") as log:
             # Started by this very thread, and not with trio's help, which uses another one: to
@@ -136,6 +149,7 @@ class BrokerProcess:
         try:
             ready = json.loads(line)
             self.address, self._pid_there = str(ready["address"]), int(ready["pid"])
+            self.address_for_brokers = str(ready["brokers"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             said = line.decode(errors="replace")[:LINE_CHARS_SHOWN]
             raise EnvironmentFailedError(
@@ -280,9 +294,13 @@ class _Launcher:
             self._start(plan, incarnation=1, listen=plan.listen or plan.host.listen)
         self._tell(BrokersStarted(len(plans)))
 
-    def _start(self, plan: BrokerPlan, *, incarnation: int, listen: str) -> BrokerProcess:
+    def _start(
+        self, plan: BrokerPlan, *, incarnation: int, listen: str, listen_brokers: str = ""
+    ) -> BrokerProcess:
         log_path = self._log_directory / f"{plan.name}.log"
-        process = BrokerProcess(plan, log_path, incarnation=incarnation, listen=listen)
+        process = BrokerProcess(
+            plan, log_path, incarnation=incarnation, listen=listen, listen_brokers=listen_brokers
+        )
         self.processes[plan.name] = process
         return process
 
@@ -290,7 +308,10 @@ class _Launcher:
         before = self.processes[broker]
         self._earlier_lives.append(before)
         process = self._start(
-            before.plan, incarnation=before.incarnation + 1, listen=before.address
+            before.plan,
+            incarnation=before.incarnation + 1,
+            listen=before.address,
+            listen_brokers=before.address_for_brokers if before.plan.is_guarded else "",
         )
         self.look_after(process)
         with trio.move_on_after(READY_TIMEOUT_S):
@@ -328,7 +349,7 @@ class _Launcher:
         parent = self.processes[process.plan.parent] if process.plan.parent else None
         if parent:
             await parent.ready.wait()
-        process.tell_join_point(parent.address if parent else "")
+        process.tell_join_point(parent.address_for_brokers if parent else "")
         await process.ready.wait()
         # In a later life it joins whoever is left, and only it knows whom.
         place = (process.plan.parent or "") if process.incarnation == 1 else None

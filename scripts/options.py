@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 
-from plait.broker.net.credentials import Approach, Credentials
 from plait.routing.conflicts import DETECTIONS, FAST
 from plait.routing.orderings import MANAGERS, ORDERINGS_OF_HOSTS, SUMMIT
 
@@ -89,6 +88,9 @@ def credential_options(command: Any) -> Any:
     ) -> Any:
         if profile is not None and (tls_ca or tls_cert or user or token_file):
             raise click.UsageError("--profile has all that is to be shown: give it alone.")
+        # `plait --help` is to need no network.
+        from plait.broker.net.credentials import Credentials
+
         credentials = None if profile is None else Credentials.read(profile)
         if tls_ca is not None:
             credentials = Credentials(
@@ -121,11 +123,6 @@ def credential_options(command: Any) -> Any:
     ):
         with_credentials = option(with_credentials)
     return with_credentials
-
-
-def approach_of(credentials: Credentials | None) -> Approach | None:
-    """The way of a monitor that shows these."""
-    return None if credentials is None else Approach(credentials)
 
 
 ordering_option: Final = click.option(
@@ -181,6 +178,11 @@ def machine_options(command: Any) -> Any:
             show_default=True,
             envvar="PLAIT_SSH",
             help="The command that reaches them.",
+        ),
+        click.option(
+            "--insecure",
+            is_flag=True,
+            help="With --hosts or --use-urls, do without certificates: whoever comes is believed.",
         ),
         click.option(
             "--hosts",

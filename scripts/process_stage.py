@@ -31,6 +31,7 @@ from plait.scripts.launcher import Note, RunningOverlay
 from plait.scripts.monitor import survey
 from plait.scripts.puppets import Counts, Puppet, connected
 from plait.scripts.run_directory import LOG_FOLDER
+from plait.scripts.run_security import RunSecurity
 from plait.scripts.stage import Faults
 from plait.scripts.status_reports import HAS_CRASHED, ClientReport, Report, Unreachable
 from plait.topologies.overlay import Overlay
@@ -51,6 +52,8 @@ class HistoryPlace:
     directory: Path
     run_id: str
     note: Note
+    security: RunSecurity | None = None
+    """What clients show, where brokers want to know who they are."""
 
 
 @contextlib.asynccontextmanager
@@ -74,6 +77,7 @@ async def open_stage(
                 connected(
                     name,
                     [brokers.address_of(near) for near in overlay.distances_from(broker)],
+                    credentials=place.security.credentials_of(name) if place.security else None,
                     history=history,
                     log=LogWriter(name, log),
                     faults=faults,
@@ -82,7 +86,7 @@ async def open_stage(
             puppets[name] = Puppet(client, faults, counts, tell)
             nursery.start_soon(puppets[name].run)
             tell(ClientConnected(name, broker))
-        yield ProcessStage(puppets, brokers, faults, counts, place.note, tell)
+        yield ProcessStage(puppets, brokers, faults, counts, place, tell)
         for puppet in puppets.values():
             puppet.end()
 
@@ -96,14 +100,15 @@ class ProcessStage:
         brokers: RunningOverlay,
         faults: Faults,
         counts: Counts,
-        note: Note,
+        place: HistoryPlace,
         tell: Tell,
     ) -> None:
         self.faults = faults
         self._puppets = puppets
         self._brokers = brokers
         self._counts = counts
-        self._note = note
+        self._note = place.note
+        self._security = place.security
         self._tell = tell
 
     # --- clients ----------------------------------------------------------------------------
@@ -258,7 +263,9 @@ class ProcessStage:
             for name in names
             if name in processes
         ]
-        brokers = await survey((process.address for process in processes.values()), silent)
+        approach = self._security.approach if self._security else None
+        addresses = (process.address for process in processes.values())
+        brokers = await survey(addresses, silent, approach)
         return [*brokers, *map(self._client_report, self._puppets.values())]
 
     def _client_report(self, puppet: Puppet) -> ClientReport:

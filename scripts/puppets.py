@@ -8,8 +8,7 @@ import attrs
 import trio
 
 from plait.broker.errors import BrokerError, ClosedError, UnconfirmedError
-from plait.broker.net import Client, Subscription, connect
-from plait.broker.net.client import ClientHooks
+from plait.broker.net import Client, Credentials, Subscription, connect
 from plait.broker.net.logs import Log
 from plait.faulttol.history import History
 from plait.routing.values import Content
@@ -123,16 +122,16 @@ class Puppet:
         """End it without a word."""
         self._is_lost = True
         self._life.cancel()
-        ClientHooks(self.client).crash()
+        self.client.crash()
 
     def freeze(self) -> None:
         """Let it do nothing, and take in nothing."""
         self._may_act = trio.Event()
-        ClientHooks(self.client).pause()
+        self.client.pause()
 
     def unfreeze(self) -> None:
         """Let it go on."""
-        ClientHooks(self.client).resume()
+        self.client.resume()
         self._may_act.set()
 
     # --- what it does on the side -----------------------------------------------------------
@@ -193,7 +192,13 @@ class Puppet:
 
 @contextlib.asynccontextmanager
 async def connected(
-    name: str, brokers: Iterable[str], *, history: History, log: Log, faults: Faults
+    name: str,
+    brokers: Iterable[str],
+    *,
+    credentials: Credentials | None,
+    history: History,
+    log: Log,
+    faults: Faults,
 ) -> AsyncIterator[Client]:
     """Connect a client to the first of these that answers.
 
@@ -201,11 +206,13 @@ async def connected(
     """
     has_ended = False
     try:
-        async with connect(*brokers, name=name, incarnation=1, history=history, log=log) as client:
+        async with connect(
+            *brokers, name=name, credentials=credentials, incarnation=1, history=history, log=log
+        ) as client:
             yield client
             has_ended = True
             if faults.have_been and client.unconfirmed:
-                ClientHooks(client).abandon()
+                client.abandon()
     except BrokerError:
         if not (has_ended and faults.have_been):
             raise

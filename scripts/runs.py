@@ -1,5 +1,6 @@
 """One run from its beginning to its verdict, on processes or in virtual time."""
 
+import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ import trio
 from plait.broker.effects import Effect
 from plait.broker.event_lines import forward_lines
 from plait.broker.limits import DEFAULT_LIMITS
+from plait.broker.principals import Protection
 from plait.broker.sim.nodes import Node
 from plait.broker.sim.world import LAUNCHER, World
 from plait.faulttol.guarantees import Report, check_run, check_under
@@ -33,6 +35,7 @@ from plait.scripts.narration import Clock
 from plait.scripts.process_stage import HistoryPlace, open_stage
 from plait.scripts.puppet_master import PuppetMaster
 from plait.scripts.run_directory import LOG_FOLDER, run_name, state_file, write_processes
+from plait.scripts.run_security import FOLDER, RunSecurity, opened
 from plait.scripts.scenario import Scenario
 from plait.scripts.simulated_stage import SimulatedStage, perform_at_once
 from plait.topologies.configuration import LoggingLevel
@@ -54,6 +57,8 @@ class RunPlan:
     """The machines of the brokers that do not run on this one."""
     addresses: Mapping[str, str] = attrs.field(factory=dict)
     """Where brokers are to listen, if not at any free port."""
+    protection: Protection = Protection.LOOPBACK
+    """What keeps others out, where brokers can be reached from other machines."""
 
 
 def run_on_processes(plan: RunPlan) -> Report:
@@ -103,6 +108,7 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
     with (
         HistoryWriter(plan.directory, run_id, LAUNCHER, incarnation=1) as history,
         EventLog(plan.directory) as events,
+        contextlib.ExitStack() as stack,
     ):
 
         def note(kind: str, about: str) -> None:
@@ -113,11 +119,14 @@ async def _run_on_processes(plan: RunPlan, perform: Performance) -> Report:
             events(happening)
             show(happening)
 
+        security = stack.enter_context(_opened_security(plan, run_id))
         plans = _broker_plans(plan, run_id)
         async with launch(plans, log_directory=logs, tell=tell, note=note) as brokers:
             sites = {name: overlay.site_of(name).name for name in overlay.broker_processes}
             write_processes(plan.directory, brokers.describe(sites))
-            place = HistoryPlace(directory=plan.directory, run_id=run_id, note=note)
+            place = HistoryPlace(
+                directory=plan.directory, run_id=run_id, note=note, security=security
+            )
             async with open_stage(overlay, brokers, place, tell) as stage:
                 await perform(PuppetMaster(stage, overlay, seed=plan.seed, tell=tell))
         for broker in overlay.broker_processes:
@@ -135,6 +144,7 @@ def _broker_plans(plan: RunPlan, run_id: str) -> list[BrokerPlan]:
             name=broker,
             parent=overlay.join_point_of(broker),
             arguments=tuple(_broker_arguments(plan, run_id, broker)),
+            is_guarded=plan.protection is Protection.TLS,
             listen=plan.addresses.get(broker, ""),
             host=plan.hosts.get(broker, ThisHost()),
         )
@@ -158,8 +168,20 @@ def _broker_arguments(plan: RunPlan, run_id: str, broker: str) -> Iterator[str]:
     yield from ("--state", str(state_file(directory, broker)))
     if configuration.logging_level is LoggingLevel.FULL:
         yield from ("--events-file", str(directory / f"{EVENTS_NAME}{host.suffix}"))
-    if broker in plan.addresses:
+    if plan.protection is Protection.TLS:
+        yield from ("--tls", str(directory / FOLDER / broker))
+    elif plan.protection is Protection.INSECURE:
         yield "--insecure"
+
+
+def _opened_security(
+    plan: RunPlan, run_id: str
+) -> contextlib.AbstractContextManager[RunSecurity | None]:
+    if plan.protection is not Protection.TLS:
+        return contextlib.nullcontext()
+    overlay = plan.scenario.configuration.overlay
+    hosts = {broker: plan.hosts.get(broker, ThisHost()) for broker in overlay.broker_processes}
+    return opened(plan.directory, run_id, overlay, hosts)
 
 
 def run_simulated(plan: RunPlan) -> Report:

@@ -336,6 +336,8 @@ class _Broker:
         """Part with whoever is not to be here any more, as the files have it."""
         assert self._security is not None
         self._driver.review(self._security.objection_to)
+        if self._rules is not None:
+            self.read_again()
 
     def stop(self) -> None:
         """Stop when everything accepted is finished; told again, stop at once."""

@@ -7,7 +7,8 @@
 | `clients-ca.pem` | the authority of clients, if they may show certificates |
 | `users` | what is kept of passwords, if they may say one |
 | `tokens.pem` | the public keys of those who issue tokens, if they may show one |
-| `operators` | principals who may have brokers played elsewhere, one a line |
+| `rules` | who may do what, for `--rules` where no other file is named |
+| `operators` | without rules, principals who may have brokers played elsewhere, one a line |
 | `revoked` | serial numbers of certificates, and `client:NAME` or `broker:NAME`, one a line |
 
 They are looked at every second. What has changed holds from then on, also for those who are there;
@@ -58,6 +59,7 @@ BROKERS_AUTHORITY: Final = "brokers-ca.pem"
 CLIENTS_AUTHORITY: Final = "clients-ca.pem"
 USERS: Final = "users"
 TOKEN_KEYS: Final = "tokens.pem"  # noqa: S105 - a file's name
+RULES: Final = "rules"
 OPERATORS: Final = "operators"
 REVOKED: Final = "revoked"
 BROKER_FILE: Final = "broker-{}.pem"
@@ -114,7 +116,10 @@ class Security:
 
     def _looks(self) -> tuple[tuple[int, int] | None, ...]:
         """By what it can be seen that a file has changed."""
-        names = (BROKERS_AUTHORITY, CLIENTS_AUTHORITY, USERS, TOKEN_KEYS, OPERATORS, REVOKED)
+        names = (
+            *(BROKERS_AUTHORITY, CLIENTS_AUTHORITY, USERS, TOKEN_KEYS),
+            *(RULES, OPERATORS, REVOKED),
+        )
         found: list[tuple[int, int] | None] = []
         for path in (self._own, *(self._folder / name for name in names)):
             try:

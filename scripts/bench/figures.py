@@ -23,6 +23,7 @@ from plait.scripts.bench.trials import (
     LINE,
     RELAY,
     SPREAD_LINE,
+    TLS_BROKER,
     Outcome,
     System,
 )
@@ -73,6 +74,7 @@ class Figures:
         return [
             *self._against_relay(),
             *self._along_line(),
+            *self._by_tls(),
             *self._of_memory(),
             *self._against_peers(),
         ]
@@ -155,6 +157,17 @@ class Figures:
                     meaning="of one broker's hand-overs per second, "
                     f"{subscribers + system.links} per publication instead of {subscribers}",
                 )
+
+    def _by_tls(self) -> Iterator[Ratio]:
+        plain = self._median(BROKER, THROUGHPUT)
+        guarded = self._median(TLS_BROKER, THROUGHPUT)
+        if plain and guarded:
+            yield Ratio(
+                name="tls_to_plain",
+                value=_quotient(guarded.deliveries_per_s, plain.deliveries_per_s),
+                meaning="of the deliveries per second of one broker without TLS",
+                wanted="at least 0.6",
+            )
 
     def _of_memory(self) -> Iterator[Ratio]:
         if self.memory is not None:

@@ -7,13 +7,15 @@ and ends when it is told to, at the latest with whoever started it.
 import json
 import signal
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Self
 
 import attrs
 import trio
 
-from plait.broker.net import connect
+from plait.broker.net import Client, connect
+from plait.broker.principals import OWNED_BEHIND
 from plait.scripts.bench.bare import BareClient
 from plait.scripts.bench.board import Board
 from plait.scripts.bench.load import Load, Recorder
@@ -35,6 +37,8 @@ class Part:
     """Its number among those with the same role."""
     address: str = ""
     """What to connect to."""
+    profile: str = ""
+    """What to show there, if one has to."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -72,6 +76,16 @@ class Part:
 
 
 BOARD_FILE: Final = "board"
+CLIENT: Final = "client"
+"""As whom all show who they are."""
+
+
+def connected(part: Part) -> AbstractAsyncContextManager[Client]:
+    """Connect by the client library."""
+    if not part.profile:
+        return connect(part.address, name=part.name)
+    name = f"{CLIENT}{OWNED_BEHIND}{part.name}"
+    return connect(part.address, name=name, credentials=part.profile)
 
 
 def say_ready(addresses: Mapping[str, str] | None = None) -> None:
@@ -83,7 +97,7 @@ async def publish_to_broker(part: Part) -> None:
     """Publish by the client library, in the way for throughput."""
     load = Load(part.board, part.workload, part.index)
     contents = part.workload.contents
-    async with connect(part.address, name=part.name) as client:
+    async with connected(part) as client:
         await client.advertise(part.workload.advertisement)
         say_ready()
         async for burst in load:
@@ -95,7 +109,7 @@ async def subscribe_to_broker(part: Part) -> None:
     """Take deliveries from the client library, in the way for throughput."""
     recorder = Recorder(part.board, part.index)
     try:
-        async with connect(part.address, name=part.name) as client:
+        async with connected(part) as client:
             subscription = await client.subscribe(part.workload.subscription(part.index))
             say_ready()
             async for batch in subscription.batches():

@@ -42,6 +42,7 @@ from plait.scripts.bench.trials import (
     LINE,
     RELAY,
     SPREAD_LINE,
+    TLS_BROKER,
     System,
     run_trial,
 )
@@ -55,8 +56,9 @@ SYSTEMS: Final[dict[str, tuple[System, ...]]] = {
     "mlat": (RELAY, BROKER),
     "sel": (BROKER,),
     "line": (BROKER, LINE, SPREAD_LINE),
+    "tls": (BROKER, TLS_BROKER),
 }
-"""What is tried in which scenario. A line has no workload of its own, but that of `tput`."""
+"""What is tried in which scenario. Two have no workload of their own, but that of `tput`."""
 
 MEMORY: Final = "memory"
 SCENARIOS: Final = (*SYSTEMS, MEMORY)
@@ -109,7 +111,7 @@ def _measure_peers(session: Session) -> PeerFigures | None:
 def _measure_trials(session: Session) -> list[Trials]:
     workloads = {
         name: attrs.evolve(workload, subscribers=session.subscribers)
-        for name, workload in (*WORKLOADS.items(), ("line", THROUGHPUT))
+        for name, workload in (*WORKLOADS.items(), ("line", THROUGHPUT), ("tls", THROUGHPUT))
     }
     # What two scenarios have in common is tried once.
     trials = {
@@ -183,6 +185,7 @@ def command(
     mlat    10 publishers, 50 a second each
     sel     1 publisher, each publication wanted by 1 of the 10 subscribers
     line    'tput' over a line of five brokers, compared with one
+    tls     'tput' by TLS, compared with one broker without (needs 'plait[tls]')
     memory  10,000 subscriptions installed at all of seven brokers
 
     What brokers are compared with is a relay: trio, too, but it knows nothing but the lengths of

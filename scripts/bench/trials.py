@@ -16,11 +16,13 @@ import attrs
 import psutil
 import trio
 
+from plait.broker.access.admission import Role
 from plait.scripts.bench.board import Board, now_ns
 from plait.scripts.bench.crew import Crew, open_crew
 from plait.scripts.bench.load import count_disagreeing, read_words
-from plait.scripts.bench.members import BOARD_FILE, Part
+from plait.scripts.bench.members import BOARD_FILE, CLIENT, Part
 from plait.scripts.bench.workloads import Workload
+from plait.scripts.certificate_folder import CertificateFolder
 from plait.scripts.launcher import BrokerPlan, launch
 
 DEFAULT_ORDERING: Final = "fifo"
@@ -60,6 +62,8 @@ class System:
     """What brokers promise."""
     delta: int = DEFAULT_DELTA
     """How many of them may fail at a time."""
+    is_guarded: bool = False
+    """Whether all of it is by TLS."""
 
     def broker_of(self, subscriber: int) -> int:
         """Which broker of the line a subscriber connects to."""
@@ -81,6 +85,9 @@ FRAME_RELAY: Final = System(name="frame_relay", title="relay, frame by frame", b
 BROKER: Final = System(name="broker", title="one broker", brokers=1)
 BARE_BROKER: Final = System(
     name="bare_broker", title="one broker, clients as bare", brokers=1, is_bare=True
+)
+TLS_BROKER: Final = System(
+    name="tls_broker", title="one broker, with TLS", brokers=1, is_guarded=True
 )
 LINE: Final = System(name="line", title="line of 5, subscribers at its end", brokers=5)
 SPREAD_LINE: Final = System(
@@ -121,6 +128,8 @@ class Service:
     subscribers_at: Sequence[str]
     """Subscriber after subscriber, by turns."""
     pids: Sequence[int]
+    profile: str = ""
+    """What its clients show who they are with, if they have to."""
 
 
 async def run_trial(system: System, workload: Workload, seconds: float) -> Outcome:
@@ -137,6 +146,9 @@ async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
     """Run a system within the block."""
     if system.brokers:
         plans = plan_line(system.brokers, system.ordering, system.delta)
+        profile = ""
+        if system.is_guarded:
+            plans, profile = guarded(plans, folder / "certs")
         async with launch(plans, log_directory=folder, tell=lambda _: None) as overlay:
             brokers = [f"b{number}" for number in range(system.brokers)]
             yield Service(
@@ -150,6 +162,7 @@ async def open_service(system: System, folder: Path) -> AsyncIterator[Service]:
                     for subscriber in range(system.brokers if system.is_spread else 1)
                 ],
                 pids=[process.pid for process in overlay.processes.values()],
+                profile=profile,
             )
     else:
         async with open_crew() as crew:
@@ -176,6 +189,22 @@ def plan_line(
     return plan_brokers(parents, ordering, delta)
 
 
+def guarded(plans: Sequence[BrokerPlan], folder: Path) -> tuple[list[BrokerPlan], str]:
+    """Return the same brokers with TLS, and the profile of a client."""
+    certificates = CertificateFolder(folder)
+    certificates.begin()
+    for plan in plans:
+        certificates.issue(Role.BROKER, plan.name, days=1)
+    arguments = ("--tls", str(folder))
+    return (
+        [
+            attrs.evolve(plan, arguments=(*plan.arguments, *arguments), is_guarded=True)
+            for plan in plans
+        ],
+        str(certificates.issue(Role.CLIENT, CLIENT, days=1)),
+    )
+
+
 def plan_brokers(
     parents: Mapping[str, str | None], ordering: str, delta: int = DEFAULT_DELTA
 ) -> list[BrokerPlan]:
@@ -199,6 +228,7 @@ class _Trial:
                 workload=workload,
                 index=index,
                 address=service.publishers_at[index % len(service.publishers_at)],
+                profile=service.profile,
             )
             for index in range(workload.publishers)
         ]
@@ -209,6 +239,7 @@ class _Trial:
                 workload=workload,
                 index=index,
                 address=service.subscribers_at[index % len(service.subscribers_at)],
+                profile=service.profile,
             )
             for index in range(workload.subscribers)
         ]

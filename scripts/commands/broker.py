@@ -14,7 +14,7 @@ from plait.broker.effects import Level
 from plait.broker.errors import AddressError, ListenError, StateError
 from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
 from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
-from plait.broker.net.security import Security
+from plait.broker.net.security import RULES, Security
 from plait.routing.ids import NodeId
 from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from plait.scripts.async_entry import run_async
@@ -134,7 +134,8 @@ cycles after every 700 new objects, as Python does by itself, takes an eighth of
     "--rules",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Who may publish, subscribe, monitor and operate, and how much; `plait can` explains it. "
-    "What it does not allow is refused. Read again at SIGHUP.",
+    "What it does not allow is refused. Read again at SIGHUP. With --tls, FOLDER/rules if it is "
+    "there.",
 )
 @click.option(
     "--state",
@@ -209,6 +210,8 @@ def command(
     already, and clients connect to any of them. SIGTERM or Ctrl-C stops it as soon as everything
     it has accepted is where it belongs; a second one stops it at once.
     """
+    if rules is None and tls is not None and (tls / RULES).exists():
+        rules = tls / RULES
     if rules is not None:
         load_rules(str(rules))  # for all that is wrong with it, with its places
     if tls is not None and insecure:

@@ -70,10 +70,14 @@ def command() -> None:
 def init(
     folder: Path, brokers: Sequence[str], clients: Sequence[str], days: int, hosts: Sequence[str]
 ) -> None:
-    """Make the authorities of an overlay, and certificates; what is there stays as it is."""
+    """Make the authorities of an overlay, and certificates; what is there stays as it is.
+
+    The clients that are named may publish and subscribe, and nobody else: FOLDER/rules says so.
+    """
     made = CertificateFolder(folder)
     made.begin()
     click.echo(f"{folder}: authorities of brokers and of clients, keys for tokens")
+    made.begin_rules(clients)
     for role, names in ((Role.BROKER, brokers), (Role.CLIENT, clients)):
         for name in names:
             if not made.certificate_of(role, name).exists():

@@ -11,8 +11,9 @@ from plait.broker.net.credentials import Credentials, Passage
 from plait.scripts.async_entry import run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from plait.scripts.monitor import ask, reason_of, request_move, split, survey
-from plait.scripts.options import AddressType, approach_of, credential_options, examples
+from plait.scripts.options import AddressType, credential_options, examples
 from plait.scripts.run_directory import processes
+from plait.scripts.run_security import approach_for
 from plait.scripts.status_reports import StatusReport, Unreachable, answers, players
 from plait.scripts.tables import natural
 
@@ -61,7 +62,7 @@ def command(
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
     known = processes(run_directory) if run_directory else {}
     where = [one["address"] for one in known.values()] or addresses
-    run_async(hand_over, broker, host, where, timeout_s, approach_of(credentials))
+    run_async(hand_over, broker, host, where, timeout_s, approach_for(run_directory, credentials))
 
 
 async def hand_over(

@@ -64,6 +64,7 @@ def command(
     ssh: str,
     remote_plait: str,
     use_urls: bool,
+    insecure: bool,
     strict: bool,
     watch: bool,
     as_json: bool,
@@ -85,7 +86,9 @@ def command(
     if simulate and (hosts is not None or use_urls):
         raise click.UsageError("--simulate runs nothing anywhere: neither --hosts nor --use-urls.")
     scenario = load_and_warn(configuration, script, strict=strict)
-    where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
+    where = places(
+        scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls, insecure=insecure
+    )
     if scenario.is_nothing_left:
         raise BadInputError("nothing is left to do: every command was left out, see above")
 

@@ -18,12 +18,12 @@ from plait.scripts.errors import EnvironmentFailedError
 from plait.scripts.monitor import survey
 from plait.scripts.options import (
     AddressType,
-    approach_of,
     credential_options,
     examples,
     json_option,
 )
 from plait.scripts.run_directory import processes
+from plait.scripts.run_security import approach_for
 from plait.scripts.status_reports import (
     StatusReport,
     Unreachable,
@@ -93,7 +93,7 @@ def command(
         raise click.UsageError("Say where to ask: either --broker HOST:PORT or --run DIR.")
     known = processes(run_directory) if run_directory else {}
     addresses = [one["address"] for one in known.values()] or brokers
-    reports = run_async(survey, addresses, (), approach_of(credentials))
+    reports = run_async(survey, addresses, (), approach_for(run_directory, credentials))
     named = {one["address"]: name for name, one in known.items()}
     reports = [
         attrs.evolve(report, name=named.get(report.address, report.name))

@@ -41,6 +41,7 @@ def command(
     ssh: str,
     remote_plait: str,
     use_urls: bool,
+    insecure: bool,
 ) -> None:
     """Launch the overlay of CONFIGURATION and take script commands from a prompt.
 
@@ -50,7 +51,9 @@ def command(
     a pipe; the exit code is 2 if something was wrong with one.
     """
     scenario = load_and_warn(configuration, None)
-    where = places(scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls)
+    where = places(
+        scenario.configuration, hosts, ssh, remote_plait, use_urls=use_urls, insecure=insecure
+    )
 
     from plait.scripts.runs import RunPlan, run_interactively
 

@@ -82,6 +82,9 @@ def test_brokers_run_on_several_machines_and_their_history_comes_back(
     assert not read_run(out).problems
     assert "BroEvent b2" in (out / "events.log@127.0.0.1").read_text()
     assert not list(tmp_path.glob("*/.plait-runs/*"))
+    assert '"event": "insecure"' not in "".join(p.read_text() for p in (out / "logs").iterdir())
+    assert all("--tls .plait-runs/" in call for call in calls if "--name" in call)
+    assert not list(tmp_path.rglob("*.pem")) + list(tmp_path.rglob("*.key"))
 
 
 @pytest.mark.processes
@@ -112,20 +115,27 @@ def is_open(address: str) -> bool:
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("program", "words"),
+    ("program", "option", "words"),
     [
         (
             "echo ssh: no route to $4 >&2; exit 255",
+            "--strict",
+            ("nowhere: certificates cannot be left there: ssh: no route to nowhere",),
+        ),
+        (
+            "echo ssh: no route to $4 >&2; exit 255",
+            "--insecure",
             ("ended with exit code 255 before it was ready", "ssh: no route to nowhere"),
         ),
         (
             "echo Welcome; exec sleep 60",
+            "--insecure",
             ("found 'Welcome' as the first line of its output, expected",),
         ),
     ],
 )
 def test_a_machine_that_does_not_answer_as_it_should_is_reported(
-    tmp_path: Path, program: str, words: tuple[str, ...]
+    tmp_path: Path, program: str, option: str, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "x.txt").write_text(SCENARIO)
     (tmp_path / "hosts.txt").write_text("nowhere\n")
@@ -134,7 +144,7 @@ def test_a_machine_that_does_not_answer_as_it_should_is_reported(
     result = finished(
         [
             *(*PLAIT, "run", str(tmp_path / "x.txt"), "--out", str(tmp_path / "out")),
-            *("--hosts", str(tmp_path / "hosts.txt"), "--ssh", str(tmp_path / "fails")),
+            *("--hosts", str(tmp_path / "hosts.txt"), "--ssh", str(tmp_path / "fails"), option),
         ],
     )
 
@@ -181,7 +191,7 @@ def test_what_is_started_there_gets_its_words_as_they_are(
     )
     result = finished(host.command("broker", word))
 
-    assert result.stdout == f"{['broker', word, '--insecure']}\n"
+    assert result.stdout == f"{['broker', word]}\n"
     assert not list(tmp_path.rglob("PWNED"))
 
 
@@ -208,7 +218,7 @@ def test_sites_nobody_names_are_spread_over_all_hosts(tmp_path: Path) -> None:
     assert hosts == {"b0": one, "b1": two, "b2": two, "b3": one, "b4": two}
     assert two.command("broker", "--name", "b 1")[-2:] == [
         "ann@two.example",
-        "mkdir -p .plait-runs && exec plait broker --name 'b 1' --insecure",
+        "mkdir -p .plait-runs && exec plait broker --name 'b 1'",
     ]
 
 
