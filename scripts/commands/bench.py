@@ -1,10 +1,12 @@
 """`plait bench`: the figures of this machine. What measures is in scripts/bench/."""
 
+from importlib.util import find_spec
 from typing import Any, Final
 
 import click
 
 from plait.scripts.command_group import CommandsByName
+from plait.scripts.errors import EnvironmentFailedError
 from plait.scripts.options import examples
 
 MEASUREMENTS: Final = {
@@ -26,6 +28,14 @@ class Measurements(CommandsByName):
         super().__init__(
             package="plait.scripts.bench", lines=MEASUREMENTS, extra="bench", **attributes
         )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a measurement, from a clone: the wheel has none."""
+        if find_spec("plait.scripts.bench") is None:
+            raise EnvironmentFailedError(
+                "measurements come with the source: clone it, and run ./scripts/demo there once"
+            )
+        return super().get_command(ctx, cmd_name)
 
 
 @click.group(
