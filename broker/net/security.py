@@ -226,6 +226,8 @@ class GuardedPages:
     """
 
     _security: Security
+    _guessing: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
+    """A password takes a long calculation: whoever guesses has one core at most."""
 
     def wrap(self, stream: trio.SocketStream) -> trio.SSLStream[trio.SocketStream]:
         """Speak TLS."""
@@ -257,7 +259,9 @@ class GuardedPages:
                         base64.b64decode(proof, validate=True).decode().partition(":")
                     )
                     verifier = roll.users.get(user) or nobody(user, roll.secret)
-                    if await trio.to_thread.run_sync(verifier.accepts, password):
+                    if await trio.to_thread.run_sync(
+                        verifier.accepts, password, limiter=self._guessing
+                    ):
                         return Principal(user, Proof.PASSWORD), ""
                 case "bearer" if roll.tokens is not None:
                     token = roll.tokens.read_token(proof, time.time())

@@ -145,6 +145,24 @@ async def test_megabytes_pass_whole(guarded: Overlay, certs: CertificateFolder) 
     assert bodies == [body] * 20
 
 
+async def test_a_client_goes_on_at_the_door_of_clients_of_whoever_takes_its_broker_up(
+    guarded: Overlay, certs: CertificateFolder
+) -> None:
+    await guarded.broker("b2", join="b1", tls=certs.path)
+    async with (
+        connect(guarded.address("b1"), credentials=profile(certs, "bob")) as bob,
+        connect(guarded.address("b2"), credentials=profile(certs, "alice")) as alice,
+    ):
+        await bob.advertise("TRUE")
+        subscription = await alice.subscribe("TRUE")
+        await bob.publish({"n": 1}, confirm=True)
+        await guarded.kill("b2")
+        await bob.publish({"n": 2}, confirm=True)
+
+        assert await take(subscription, 2) == [1, 2]
+        assert alice.broker == "b2"
+
+
 # Who is not, and what it is told
 
 
