@@ -18,6 +18,7 @@ taken up elsewhere.
 """
 
 import enum
+from functools import cached_property
 from typing import Final
 
 import attrs
@@ -104,7 +105,7 @@ class Seat:
     """Of a broker that has left the tree: how many had by then, it among them, as far as its host
     knew; else 0. That counts more than the same seat of one that has not left."""
 
-    @property
+    @cached_property
     def life(self) -> Life:
         """The host, as it was when it took the broker up."""
         return Life(self.host, self.incarnation)

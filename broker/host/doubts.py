@@ -85,6 +85,8 @@ class Doubts:
         self._me = me
         self._visit = visit
         self._known: dict[Life, _Known] = {}
+        self._with: dict[frozenset[Standing], frozenset[Life]] = {}
+        """Of whom so much is thought; found out when somebody asks, until that changes."""
         self.version = 0
         """Goes up whenever somebody comes to be doubted, or is not any more."""
 
@@ -98,8 +100,8 @@ class Doubts:
         if after is Standing.VISITED and before is not Standing.VISITED:
             known.visited_at = now
             self._visit(life)
-        if (before in _DOUBTED) != (after in _DOUBTED) or before is not after:
-            self.version += 1
+        if before is not after:
+            self._change()
         return after
 
     def heard(self, life: Life, now: float) -> None:
@@ -117,13 +119,23 @@ class Doubts:
 
     def doubted(self) -> frozenset[Life]:
         """Who seems to have failed."""
-        return frozenset(life for life, known in self._known.items() if known.standing in _DOUBTED)
+        return self._who_is(_DOUBTED)
 
     def proven(self) -> frozenset[Life]:
         """Who has failed."""
-        return frozenset(
-            life for life, known in self._known.items() if known.standing is Standing.PROVEN
-        )
+        return self._who_is(_PROVEN)
+
+    def _who_is(self, standings: frozenset[Standing]) -> frozenset[Life]:
+        lives = self._with.get(standings)
+        if lives is None:
+            known = self._known.items()
+            lives = frozenset(life for life, each in known if each.standing in standings)
+            self._with[standings] = lives
+        return lives
+
+    def _change(self) -> None:
+        self._with.clear()
+        self.version += 1
 
     def unanswering(self) -> list[Life]:
         """Who does not answer, and has to be asked again."""
@@ -155,16 +167,21 @@ class Doubts:
 
     def wake_at(self) -> float | None:
         """When the next visit is overdue."""
-        visited = [k for k in self._known.values() if k.standing is Standing.VISITED]
-        return min(map(self._overdue_at, visited)) if visited else None
+        if not self._who_is(_VISITED):
+            return None
+        visited = (k for k in self._known.values() if k.standing is Standing.VISITED)
+        return min(map(self._overdue_at, visited))
 
     def forget_but(self, lives: Collection[Life]) -> None:
         """Forget all others: nobody asks for them any more."""
         for life in [life for life in self._known if life not in lives]:
             if self._known[life].standing is not Standing.PROVEN:
                 self.version += 1
+            self._with.clear()
             del self._known[life]
 
 
-_DOUBTED = frozenset({Standing.SILENT, Standing.PROVEN})
+_PROVEN = frozenset({Standing.PROVEN})
+_DOUBTED = _PROVEN | {Standing.SILENT}
+_VISITED = frozenset({Standing.VISITED})
 _UNANSWERING = frozenset({Standing.VISITED, Standing.SILENT})

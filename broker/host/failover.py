@@ -193,6 +193,8 @@ class Failover:
         """Whoever seems to have failed is not listened to while that is so."""
         parts = self._parts
         doubted = parts.doubts.doubted()
+        if not doubted:
+            return
         for connection in parts.connections.with_state(LinkState.TO_BROKER, LinkState.TO_HOST):
             if connection.life in doubted:
                 self.hang_up(connection, "does not answer")

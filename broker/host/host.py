@@ -26,6 +26,7 @@ from plait.broker.host.link_states import (
     FORBIDDEN_FROM_ABOVE,
     FORBIDDEN_TO_CLIENTS,
     LEGAL,
+    UNCONDITIONAL,
     LinkState,
     Speaker,
     is_usual_end,
@@ -248,7 +249,8 @@ class Host:
             return []
         match happened:
             case MessagesReceived(link, messages):
-                self._on_messages(link, messages)
+                if not self._on_messages(link, messages):
+                    return []
             case TimerFired():
                 self._on_timer()
             case LinkOpened(link, dialled, caller):
@@ -274,7 +276,7 @@ class Host:
         self.relocations.advance()
         self.permissions.advance()
         self.failover.review()
-        self.parts.testimony.advance()
+        parts.testimony.advance()
         self._step_down_if_needed()
         self.joining.advance()
         parts.playing.settle(me.now)
@@ -375,29 +377,39 @@ class Host:
 
     # --- messages ---------------------------------------------------------------------------
 
-    def _on_messages(self, link: LinkId, messages: list[Message]) -> None:
-        connection = self.parts.connections.get(link)
+    def _on_messages(self, link: LinkId, messages: list[Message]) -> bool:
+        """Take in what came; returns whether anything may follow from it already."""
+        parts = self.parts
+        connection = parts.connections.get(link)
         if connection is None:  # closed from this side while these were on their way
-            return
+            return False
         now = self.me.now
         connection.heard_at = now
+        before = parts.doubts.version
         if connection.is_between_hosts:
-            self.parts.doubts.heard(connection.life, now)
+            parts.doubts.heard(connection.life, now)
+        is_awaited = parts.testimony.is_awaited or self.relocations.are_awaited
+        may_follow = is_awaited or parts.doubts.version != before
         try:
             for place, message in enumerate(messages):
                 if _is_line(connection):
-                    self._on_line(connection, messages[place:])
-                    return
+                    return self._on_line(connection, messages[place:]) or may_follow
+                may_follow = True
                 self._on_message(connection, message)
-                if not self.parts.connections.is_open(connection):
-                    return
+                if not parts.connections.is_open(connection):
+                    break
         except (RemoteProtocolError, CountError) as broken:
             self._on_broken(connection, str(broken))
+            may_follow = True
+        return may_follow
 
-    def _on_line(self, connection: Connection, messages: Sequence[Message]) -> None:
-        """What a neighbour says: batches, each taken whole, and what lies between them."""
+    def _on_line(self, connection: Connection, messages: Sequence[Message]) -> bool:
+        """What a neighbour says: batches, each taken whole, and what lies between them.
+
+        Nothing follows from a batch before its end has come.
+        """
         batch = connection.batch
-        complete, upto = 0, 0
+        complete, upto, may_follow = 0, 0, False
         forbidden = self._forbidden_flags(connection)
         for message in messages:
             if type(message) is Publish and not message.flags & forbidden:
@@ -407,19 +419,21 @@ class Host:
                 self._require_legal(connection, message)
             if type(message) is EndOfStep:
                 self.parts.library.learn(connection.logs.read(message.logs), connection.link)
-                complete, upto = len(batch), message.step
+                complete, upto, may_follow = len(batch), message.step, True
                 connection.step = upto
             elif type(message) in _BETWEEN_BATCHES:
                 if upto and not self._take(connection, upto, complete):
-                    return
+                    return True
                 complete, upto = 0, 0
+                may_follow |= type(message) is not Heartbeat
                 self._on_message(connection, message)
                 if not self.parts.connections.is_open(connection):
-                    return
+                    return True
             else:
                 batch.append(message)
         if not upto or self._take(connection, upto, complete):
             self._bound_batch(connection)
+        return may_follow
 
     def _bound_batch(self, connection: Connection) -> None:
         """See that a batch of which the end does not come does not grow for ever."""
@@ -444,6 +458,8 @@ class Host:
         return self.parts.connections.is_open(connection)
 
     def _require_legal(self, connection: Connection, message: Message) -> None:
+        if type(message) in UNCONDITIONAL[connection.state]:
+            return
         speaker = Speaker(
             here=connection.node,
             node=connection.peer,

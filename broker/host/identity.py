@@ -1,5 +1,7 @@
 """Who a host is, and what it goes by."""
 
+from functools import cached_property
+
 import attrs
 
 from plait.broker.limits import Limits
@@ -35,7 +37,7 @@ class Identity:
     is_stopping: bool = False
     """It takes nobody in any more."""
 
-    @property
+    @cached_property
     def life(self) -> Life:
         """This life of it."""
         return Life(self.name, self.incarnation)

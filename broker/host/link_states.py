@@ -340,3 +340,7 @@ CONDITIONS: Final[Mapping[LinkState, Mapping[type[Message], Condition]]] = {
     LinkState.TO_HOST: {Attach: _testifies, AttachTables: _attaches_what_can_be},
 }
 """On what condition a message is legal that `LEGAL` has."""
+UNCONDITIONAL: Final[Mapping[LinkState, frozenset[type[Message]]]] = {
+    state: legal - CONDITIONS[state].keys() for state, legal in LEGAL.items()
+}
+"""What is legal whoever says it: most of what is said."""

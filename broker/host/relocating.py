@@ -55,6 +55,11 @@ class Relocations:
         if known is None or known.host != host:
             self._wishes[broker] = _Wish(host)
 
+    @property
+    def are_awaited(self) -> bool:
+        """Whether there is anything that is to be given up when it can be."""
+        return bool(self._wishes)
+
     def advance(self) -> None:
         """Do what can be done by now, and forget what nobody can do any more."""
         for broker, wish in list(self._wishes.items()):

@@ -26,7 +26,7 @@ TERMS_AT_ONCE: Final = 1 << 32
 be counted. After the last one nobody could take it up."""
 
 
-class _Kind(enum.Enum):
+class _Kind(enum.IntEnum):
     SEAT = enum.auto()
     PLACE = enum.auto()
     FAILED = enum.auto()
@@ -119,6 +119,7 @@ class Seats:
         self._news: dict[_Piece, int] = {}
         """At which version each piece changed last, in that order."""
         self._tree: _Tree | None = None
+        self._named: frozenset[Life] | None = None
         self._living: dict[NodeId, Life] | None = None
         self._around: dict[tuple[NodeId, int], Seating] = {}
 
@@ -207,7 +208,7 @@ class Seats:
         self.version += 1
         self._news.pop((kind, name), None)
         self._news[kind, name] = self.version
-        self._living = None
+        self._named = self._living = None
         self._around.clear()
 
     # --- what is forgotten --------------------------------------------------------------------
@@ -215,7 +216,7 @@ class Seats:
     def _forget(self, kind: _Kind, name: NodeId) -> None:
         self._pieces[kind].pop(name, None)
         self._news.pop((kind, name), None)
-        self._living = None
+        self._named = self._living = None
         self._around.clear()
 
     def forget_idle(self, but: Collection[NodeId]) -> None:
@@ -370,8 +371,11 @@ class Seats:
 
     def named(self) -> frozenset[Life]:
         """All lives of which it is known what they play, or where; whether they are over or not."""
-        lives = {Life(place.host, place.incarnation) for place in self._places.values()}
-        return frozenset(lives | {seat.life for seat in self._seats.values() if not seat.left})
+        if self._named is None:
+            lives = {Life(place.host, place.incarnation) for place in self._places.values()}
+            lives |= {seat.life for seat in self._seats.values() if not seat.left}
+            self._named = frozenset(lives)
+        return self._named
 
     def life_of(self, host: NodeId) -> Life | None:
         """The present incarnation of a host; None if none is known to live."""
@@ -438,7 +442,7 @@ class Seats:
         """All that is lost, in the order of the first name of each region."""
         found: dict[NodeId, frozenset[NodeId]] = {}
         for broker in self.brokers():
-            if broker not in found:
+            if broker not in found and self.is_lost(broker, doubted):
                 found |= dict.fromkeys(region := self.region_of(broker, doubted), region)
         return list(dict.fromkeys(found.values()))
 

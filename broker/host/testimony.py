@@ -35,6 +35,11 @@ class Testimony:
         """Whether somebody waits there for an answer."""
         return connection.link in self._asked
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for an answer."""
+        return bool(self._asked)
+
     def advance(self) -> None:
         """Answer what can be answered by now, and visit those of whom nothing can be said."""
         for link, lives in list(self._asked.items()):

@@ -4,7 +4,8 @@ Tests call this after every step of every run. A count that is kept by hand, or 
 to nobody, is found when it goes wrong, and not when somebody notices what came of it.
 """
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Sequence
 
 from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import UP, Arrival, Below, Neighbour, is_client
@@ -20,33 +21,36 @@ def check_invariants(machine: Machine) -> None:
 
 def broken_invariants(machine: Machine) -> list[str]:
     """All that is not as it should be, in words."""
+    arrivals = _arrivals(machine)
     return [
-        *_counts(machine),
+        *_counts(machine, arrivals),
         *_streams(machine),
         *_tables(machine),
         *_operations(machine),
-        *_log(machine),
+        *_log(machine, arrivals),
     ]
 
 
 def _arrivals(machine: Machine) -> list[Arrival]:
     """Every publication here that is not stable, whoever it came from."""
-    publications = machine.publications
-    streams = [neighbour.received.keep() for neighbour in machine.neighbours.all()]
-    return [
-        arrival
-        for arrivals in (*streams, publications.of_the_gone())
-        for arrival in arrivals
-        if not arrival.stable
-    ]
+    streams = [neighbour.received for neighbour in machine.neighbours.all()]
+    arrivals = [a for s in streams for each in (s.confirmed, s.unconfirmed) for a in each]
+    arrivals += machine.publications.of_the_gone()
+    return [arrival for arrival in arrivals if not arrival.stable]
 
 
-def _counts(machine: Machine) -> Iterator[str]:
+def _counts(machine: Machine, arrivals: Sequence[Arrival]) -> Iterator[str]:
     """Confirmations that are missing, publications that are unstable, and what is held."""
-    arrivals = _arrivals(machine)
     publications = machine.publications
     if publications.unstable != len(arrivals):
         yield f"{publications.unstable} unstable, {len(arrivals)} are there"
+    held = publications.ordering.held
+    if any(arrival.settled_in for arrival in held):
+        yield "something is held that has been settled"
+    if {id(arrival) for arrival in held} - {id(arrival) for arrival in arrivals}:
+        yield "something is held that is not there"
+    if not arrivals:
+        return
     confirmed = {
         neighbour.hop: {id(arrival) for arrival in neighbour.sent.confirmed}
         for neighbour in machine.neighbours.below.values()
@@ -55,11 +59,6 @@ def _counts(machine: Machine) -> Iterator[str]:
         missing = _missing(machine, arrival, confirmed)
         if arrival.missing != missing and not arrival.is_over:
             yield f"{arrival.key} lacks {missing} confirmations and counts {arrival.missing}"
-    held = publications.ordering.held
-    if any(arrival.settled_in for arrival in held):
-        yield "something is held that has been settled"
-    if {id(arrival) for arrival in held} - {id(arrival) for arrival in arrivals}:
-        yield "something is held that is not there"
 
 
 def _missing(machine: Machine, arrival: Arrival, confirmed: dict[NodeId, set[int]]) -> int:
@@ -84,14 +83,19 @@ def _streams(machine: Machine) -> Iterator[str]:
         yield from _grown(neighbour)
         if neighbour.taken < neighbour.taken_at_base:
             yield f"less is taken of {neighbour.node} than at the base, {neighbour.taken_at_base}"
-        steps = [control.step for control in neighbour.controls]
-        if steps != sorted(steps):
-            yield f"controls to {neighbour.node} go back in time: {steps}"
-        if any(control.position > neighbour.sent.count for control in neighbour.controls):
-            yield f"a control to {neighbour.node} lies beyond the stream"
+        last, count = 0, neighbour.sent.count
+        for control in neighbour.controls:
+            if control.step < last:
+                yield f"controls to {neighbour.node} go back in time, from step {last}"
+            if control.position > count:
+                yield f"a control to {neighbour.node} lies beyond the stream"
+            last = control.step
+    awaiting = machine.publications.awaiting
+    if not awaiting:
+        return
     parent = machine.neighbours.parent
     sent = [] if parent is None else parent.sent.keep()
-    for number, arrival in machine.publications.awaiting.items():
+    for number, arrival in awaiting.items():
         assert parent is not None
         place = number - parent.sent.stable_count - 1
         if not arrival.waits or not 0 <= place < len(sent) or sent[place] is not arrival:
@@ -100,29 +104,33 @@ def _streams(machine: Machine) -> Iterator[str]:
 
 def _grown(neighbour: Neighbour) -> Iterator[str]:
     """Counters only grow."""
+    sent, received = neighbour.sent, neighbour.received
     now = (
-        neighbour.sent.count,
-        neighbour.sent.stable_count,
-        neighbour.received.count,
-        neighbour.received.stable_count,
+        sent.count,
+        sent.stable_count,
+        received.count,
+        received.stable_count,
         neighbour.taken,
         neighbour.forgot,
     )
-    if any(after < before for before, after in zip(neighbour.counted, now, strict=False)):
-        yield f"counters of {neighbour.node} shrank from {neighbour.counted} to {now}"
-    neighbour.counted = now
+    before = neighbour.counted
+    if now != before:
+        if any(map(operator.lt, now, before)):
+            yield f"counters of {neighbour.node} shrank from {before} to {now}"
+        neighbour.counted = now
 
 
 def _tables(machine: Machine) -> Iterator[str]:
     """Every way leads to a neighbour."""
     interests, neighbours = machine.interests, machine.neighbours
+    hops = {neighbour.hop for neighbour in neighbours.all()}
     for table in (interests.advertisements, interests.subscriptions):
         for entry in table:
-            if neighbours.get(entry.hop) is None:
+            if entry.hop not in hops:
                 yield f"{entry.id} lies behind {entry.hop}, who is no neighbour"
     for entry in interests.subscriptions:
         for hop in interests.forwarded(entry.id):
-            if neighbours.get(hop) is None or hop == entry.hop:
+            if hop == entry.hop or hop not in hops:
                 yield f"{entry.id} was passed on to {hop}"
     if neighbours.get(UP) is None and neighbours.parent is not None:
         yield "the parent is not where it should be"
@@ -130,6 +138,8 @@ def _tables(machine: Machine) -> Iterator[str]:
 
 def _operations(machine: Machine) -> Iterator[str]:
     """Whoever has to confirm, or waits for it, is a neighbour."""
+    if not len(machine.requests):
+        return
     for operation, (source, missing) in machine.requests.waiting().items():
         for hop in (*missing, *([] if source is None else [source])):
             if machine.neighbours.get(hop) is None:
@@ -138,12 +148,12 @@ def _operations(machine: Machine) -> Iterator[str]:
             yield f"{operation} waits for nobody"
 
 
-def _log(machine: Machine) -> Iterator[str]:
+def _log(machine: Machine, arrivals: Sequence[Arrival]) -> Iterator[str]:
     """The log ends with the last step, and its base is before everything that is not stable."""
     log = machine.steps.log
     if log.last != machine.steps.number:
         yield f"the log ends with step {log.last}"
-    unstable = min((arrival.step for arrival in _arrivals(machine)), default=None)
+    unstable = min((arrival.step for arrival in arrivals), default=None)
     firsts = (unstable, machine.requests.first_step)
     if any(first is not None and first <= log.base for first in firsts):
         yield f"the log begins after step {log.base}, and {firsts} are not stable"

@@ -28,10 +28,14 @@ class Snapshot:
 def snapshot(machine: Machine) -> Snapshot:
     """What a broker knows and has not finished."""
     interests = machine.interests
+    neighbours = list(machine.neighbours.all())
     arrivals = {}
     below = machine.neighbours.below
-    for neighbour in machine.neighbours.all():
-        for arrival in neighbour.received.keep():
+    for neighbour in neighbours:
+        stream = neighbour.received
+        if not (stream.confirmed or stream.unconfirmed):
+            continue
+        for arrival in stream.keep():
             if not arrival.stable:
                 arrivals[neighbour.node, arrival.key] = (
                     tuple(sorted(n.node for n in arrival.route.down if below.get(n.node) is n)),
@@ -46,7 +50,7 @@ def snapshot(machine: Machine) -> Snapshot:
     return Snapshot(
         node=machine.node,
         step=machine.steps.number,
-        taken={n.node: n.taken for n in machine.neighbours.all()},
+        taken={n.node: n.taken for n in neighbours},
         advertisements={e.id: (e.client, e.hop, e.path) for e in interests.advertisements},
         subscriptions={
             e.id: (e.client, e.hop, e.path, e.ordered, tuple(sorted(interests.forwarded(e.id))))

@@ -194,7 +194,8 @@ class CrowdedRun:
         # Who is paused publishes when it goes on.
         timeout_s = self.world.limits.heartbeat_timeout_s
         timeouts = 0 if self.crowd.troubles == NO_TROUBLES else 2 * max(PAUSE)
-        self._settle(LAST_S + timeouts * timeout_s)
+        last = self.world.now + LAST_S + timeouts * timeout_s
+        self.world.run_to_rest(last, lambda: not self.leftovers())
 
     def _settle(self, seconds: float = SETTLE_S) -> None:
         self.world.run(until=self.world.now + seconds)

@@ -51,8 +51,8 @@ class Comparison:
         terms.setdefault(log.term, {})[machine.steps.number] = snapshot(machine)
         for term, states in terms.items():
             if term <= log.term:
-                for step in [step for step in states if step < log.base]:
-                    del states[step]
+                while states and (first := next(iter(states))) < log.base:
+                    del states[first]
 
     def contradicted(self, reason: str) -> None:
         """Something was said that cannot be so; and here nobody makes anything up."""

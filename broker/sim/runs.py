@@ -101,7 +101,7 @@ def simulate(
         until = RECONNECT_TIMEOUT_S + TIMEOUTS_AFTER * limits.heartbeat_timeout_s
         if troubles != NO_TROUBLES:
             until += 2 * run.duration_s + max(CUT) * limits.heartbeat_timeout_s
-        world.run(until=until)
+        world.run_to_rest(until, lambda: not leftovers(world, run))
     overlay = run.overlay
     ends_well = (workload.is_limited or can_begin_anew(ordering)) and not workload.liars
     return _judged(

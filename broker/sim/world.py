@@ -52,7 +52,7 @@ from plait.broker.inputs import (
     TimerFired,
 )
 from plait.broker.limits import Limits
-from plait.broker.messages import Message, Seating
+from plait.broker.messages import Heartbeat, Message, Seating
 from plait.broker.principals import UNKNOWN_CALLER, Caller
 from plait.broker.sim.clocks import Clock
 from plait.broker.sim.cuts import Cut
@@ -88,6 +88,8 @@ LIVELY_LIMITS: Final = attrs.evolve(
 )
 
 
+REST_TIMEOUTS: Final = 1.5
+"""Of heartbeats: if for so long nobody has heard more of others than that they live, all rest."""
 SYN_AGAIN_S: Final = 1.0
 """After so long a machine that was not answered asks again for a connection."""
 COST_FACTORS: Final = (0.5, 2.0)
@@ -165,6 +167,10 @@ class World:
         self._link_numbers = itertools.count(1)
         self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._event_numbers = itertools.count()
+        self._appointments = 0
+        """What is going to happen beside timers and what is on its way."""
+        self._stirred_at = 0.0
+        """When anything but heartbeats was sent last, or happened."""
 
     def chance(self, about: str) -> random.Random:
         """Random numbers for one matter alone, so that one more matter changes no other."""
@@ -306,7 +312,17 @@ class World:
 
     def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         """Do something at a time that has not passed."""
+        self._appointments += 1
+        self._push(time, self._keep, action, arguments)
+
+    def _push(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
+        """Let something happen that goes on for ever: timers fire, heartbeats arrive."""
         heapq.heappush(self._events, (time, next(self._event_numbers), action, arguments))
+
+    def _keep(self, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self._appointments -= 1
+        self._stirred_at = self.now
+        action(*arguments)
 
     def after(self, delay: float, action: Callable[..., object], *arguments: Any) -> None:
         """Do something a while from now."""
@@ -320,6 +336,24 @@ class World:
             self.now, _, action, arguments = pop(events)
             action(*arguments)
         self.now = until
+
+    def run_to_rest(self, until: float, is_over: Callable[[], bool]) -> None:
+        """Let everything happen that is due by then, or until nothing more will.
+
+        That is so if all is at its end, and for longer than anybody waits for anything nothing
+        but heartbeats has been sent, and nothing else is going to happen.
+        """
+        patience = REST_TIMEOUTS * self.limits.heartbeat_timeout_s
+        looked_at = self._stirred_at + patience
+        while looked_at < until:
+            self.run(looked_at)
+            if self._stirred_at + patience > looked_at:
+                looked_at = self._stirred_at + patience
+            elif not self._appointments and is_over():
+                return
+            else:
+                looked_at += patience
+        self.run(until)
 
     def time_of(self, node: Node) -> float:
         """What its own clock shows."""
@@ -577,7 +611,7 @@ class World:
             effects = self._step(node, task)
             size = len(task.messages) if isinstance(task, MessagesReceived) else 1
         cost = sum(self.chance("step cost").uniform(*COST_FACTORS) for _ in range(size))
-        self.after(cost * self._step_cost_s, self._end_work, node, effects)
+        self._push(self.now + cost * self._step_cost_s, self._end_work, node, effects)
 
     def _end_work(self, node: Node, effects: list[Effect]) -> None:
         """Send what the node has to send by now, and turn to what has come meanwhile."""
@@ -672,7 +706,7 @@ class World:
         node.timer += 1
         if node.timer_at is not None:
             at = max(node.clock.when(node.timer_at), self.now)
-            self.at(at, self._fire, node, node.timer)
+            self._push(at, self._fire, node, node.timer)
 
     def _fire(self, node: Node, timer: int) -> None:
         if timer == node.timer and node.timer_at is not None:
@@ -730,6 +764,8 @@ class World:
         end = self._ends.get(link)
         if end is None or end.peer is None:
             return
+        if type(message) is not Heartbeat:
+            self._stirred_at = self.now
         peer = end.peer
         liar = self.liars.get(end.node.address)
         for said in (message,) if liar is None else liar.say(message, peer.node.address):
@@ -741,7 +777,7 @@ class World:
         if arrival < peer.last_arrival:
             arrival = peer.last_arrival
         peer.last_arrival = arrival
-        self.at(arrival, self._arrive, peer, message, sender)
+        self._push(arrival, self._arrive, peer, message, sender)
 
     def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
         if not end.is_open or self._waits(end, message):

@@ -69,7 +69,8 @@ def test_a_seed_repeats_exactly() -> None:
 def test_a_seed_repeats_exactly_in_another_process() -> None:
     """Where hashes of strings are others, and with them the order of sets."""
     program = (
-        "from broker.sim.runs import simulate; from broker.sim.workloads import Workload;"
+        "from plait.broker.sim.runs import simulate;"
+        "from plait.broker.sim.workloads import Workload;"
         "workload = Workload(crashes=6, recoveries=3);"
         "runs = [simulate(7000000 + n, delta=3, workload=workload, is_traced=True)"
         " for n in (16, 17, 18, 19)];"

@@ -24,7 +24,7 @@ from plait.broker.inputs import (
     TimerFired,
 )
 from plait.broker.limits import Limits
-from plait.broker.messages import GoodbyeCode, HostPlace, Message, Progress, Seating
+from plait.broker.messages import GoodbyeCode, Heartbeat, HostPlace, Message, Progress, Seating
 from plait.broker.sim.cuts import Cut
 from plait.broker.sim.doors import ClientDoor, HostDoor
 from plait.broker.sim.hosts import HostCores
@@ -505,6 +505,41 @@ def test_new_chances_leave_the_old_ones_as_they_are() -> None:
 
 
 _JOINED: dict[str, Any] = {"about": A, "members": [], "millis": 0}
+
+
+def heartbeats(node: Echo) -> None:
+    """Let a node say that it lives, once a second, for ever."""
+    node.answers[TimerFired] = lambda _: [
+        SendMessage((node.links[0],), Heartbeat()),
+        SetTimer(node.told[-1][0] + 1.0),
+    ]
+
+
+def at_rest(world: World, *, is_over: bool = True, until: float = 1000.0) -> float:
+    """When a world is at rest, of two nodes of which one goes on to say that it lives."""
+    one, _ = a_pair(world)
+    heartbeats(one)
+    does(world, A, SetTimer(2.0))
+    world.run_to_rest(until, lambda: is_over)
+    return world.now
+
+
+def test_a_world_is_at_rest_when_nothing_but_heartbeats_has_been_sent_for_long() -> None:
+    patience_s = 1.5 * a_world().limits.heartbeat_timeout_s
+    quiet, busy = a_world(), a_world()
+    busy.at(25.0, does, busy, A, SendMessage((LinkId(1),), number_message(1)))
+
+    assert at_rest(quiet) == pytest.approx(patience_s, abs=2 * DELAY_S)
+    assert at_rest(busy) == 25.0 + patience_s
+
+
+def test_a_world_goes_on_while_something_is_not_over_or_still_to_come() -> None:
+    waiting = a_world()
+    waiting.at(500.0, list)
+
+    assert at_rest(a_world(), is_over=False) == 1000.0
+    assert at_rest(waiting) > 500.0
+    assert at_rest(a_world(), until=3.0) == 3.0
 
 
 def test_whoever_looks_is_shown_every_step() -> None:
