@@ -307,8 +307,10 @@ class Greetings:
         )
         if objection is not None:
             line = parts.connections.line(machine.node, hello.node)
-            if line is not None and line.heard_at <= connection.opened_at:
-                # Perhaps it is a connection that has ended: whoever has that name may say so.
+            on_its_way_until = connection.opened_at + limits.heartbeat_interval_s / 2
+            if line is not None and line.heard_at <= on_its_way_until:
+                # Perhaps it is a connection that has ended: whoever has that name may say so, later
+                # than what it had said before.
                 self._waiting.append(connection)
             else:
                 self._refuse(connection, objection)

@@ -380,12 +380,12 @@ class Joining:
         parts = self._parts
         me = parts.me
         connection.life = Life(welcome.host, welcome.incarnation)
-        parts.dialling.succeeded(ToJoin())
         objection = me.objection_to(welcome)
         if objection is not None:
             parts.connections.close(connection, GoodbyeCode.LEFT, objection)
-            parts.outbox.add(Stop(objection))
+            self._on_unknown_settings(connection, objection)
             return
+        parts.dialling.succeeded(ToJoin())
         me.adopt(welcome)
         parts.library.delta = me.settings.delta
         self.is_looking = False
@@ -393,6 +393,17 @@ class Joining:
             self._become_child(connection, welcome)
         else:
             self._make_known(connection, welcome)
+
+    def _on_unknown_settings(self, connection: Connection, objection: str) -> None:
+        """Of a newcomer's join point that is the end; else whoever says so is another overlay's."""
+        parts = self._parts
+        if self._is_new and connection.dialled in self._told_at_first:
+            parts.outbox.add(Stop(objection))
+            return
+        parts.outbox.log(Level.WARNING, "another overlay", reason=objection)
+        self._note(connection.dialled, is_in_vain=False)
+        self.is_looking = not parts.playing.brokers
+        self._try_next()
 
     def _become_child(self, connection: Connection, welcome: Welcome) -> None:
         parts = self._parts

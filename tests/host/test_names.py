@@ -483,3 +483,21 @@ def test_where_a_host_was_somebody_else_may_be_now() -> None:
 
     assert why_it_ended(overlay, "b2") == ["crashed"]
     assert overlay.players("b2") == ["b2"]
+
+
+def test_what_an_earlier_life_had_said_does_not_prove_that_it_goes_on() -> None:
+    """It arrives behind the greeting of the next one; what is said later is a proof."""
+    for goes_on in (False, True):
+        alone = Alone()
+        interval_s = alone.host.me.limits.heartbeat_interval_s
+        before = alone.peer("c").joins()
+        alone.passes(1.0, before)
+        after = alone.peer("c", incarnation=2)
+        alone.passes(0.01)
+        before.steps(before.subscription("c/1"))
+        if not goes_on:
+            before.hangs_up()
+        alone.passes(2 * interval_s, *[before] * goes_on)
+
+        assert (after.welcome is None) == goes_on
+        assert ("wait until it has left" in after.reason) == goes_on

@@ -241,6 +241,31 @@ def test_an_overlay_with_settings_that_are_unknown_is_not_joined(
     assert overlay.players("b2") == []
 
 
+def test_who_comes_back_is_not_stopped_by_somebody_of_another_overlay() -> None:
+    overlay = Lively()
+    overlay.brokers("b1", b2="b1")
+    pretending = NodeId("b1")
+
+    def pretend(node: Node, effects: list[Effect]) -> None:
+        for place, effect in enumerate(effects):
+            if node.name != pretending or not isinstance(effect, SendMessage):
+                continue
+            if isinstance(effect.message, Welcome):
+                welcome = attrs.evolve(effect.message, settings=Settings(delta=32))
+                effects[place] = attrs.evolve(effect, message=welcome)
+
+    overlay.crashes("b2")
+    overlay.passes(1.0)
+    overlay.world.on_effects = pretend
+    overlay.restarts("b2")
+    overlay.passes(1.0)
+    assert overlay.players("b2") == ["b1"]
+    overlay.world.on_effects = lambda _, effects: None
+    overlay.passes(5.0)
+
+    assert overlay.players("b2") == ["b2"]
+
+
 def test_whoever_joins_takes_the_heartbeats_of_the_overlay() -> None:
     overlay = Lively(limits=Limits(heartbeat_interval_s=0.2, heartbeat_timeout_s=1.0))
     overlay.brokers("b1")
