@@ -372,11 +372,17 @@ class Takeovers:
         """
         return begin_empty(
             {broker: self._seats.parent_of(broker) for broker in sorted(region)},
-            [each for each in attachments if self._seats.is_there(each.node)],
+            [each for each in attachments if self._has_joined(each.node)],
             settings=self._me.settings,
             limits=self._me.limits,
             outbox=outbox,
         )
+
+    def _has_joined(self, broker: NodeId) -> bool:
+        """Whether a broker stands in the tree; it has a seat as soon as it asks for that."""
+        played = self._playing.brokers.get(broker)
+        is_about_to = played is not None and not played.machine.has_joined
+        return self._seats.is_there(broker) and not is_about_to
 
     def new_seats(self, region: Iterable[NodeId], life: Life) -> list[Seat]:
         """The seats of a region once this host has taken it up."""

@@ -2,6 +2,8 @@
 
 import pytest
 
+from plait.broker.sim.runs import simulate
+from plait.broker.sim.workloads import Workload
 from plait.routing.ids import NodeId
 from tests.host.worlds import LINK_DELAY_S, Client, Lively
 
@@ -105,3 +107,10 @@ def test_status_says_what_was_given_up() -> None:
     assert any("has lost its past" in each["reason"] for each in status["skipped"])
     assert not status["vulnerable"]
     assert line.overlay.world.who_plays(NodeId("b2")) is not None
+
+
+@pytest.mark.parametrize("seed", [8, 16])
+def test_who_was_about_to_join_what_it_takes_up_empty_itself_joins_it_once_more(seed: int) -> None:
+    workload = Workload(brokers=9, crashes=9, is_limited=False, duration_s=0.2)
+
+    assert simulate(seed, delta=1, workload=workload).failures == []
