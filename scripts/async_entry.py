@@ -1,5 +1,6 @@
 """From a plain command into trio, and with one plain exception out of it."""
 
+import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar, TypeVarTuple
 
@@ -36,6 +37,14 @@ def run_async(
                 if isinstance(error, foreseen) and _are_foreseen(errors):
                     raise error from None
         raise
+
+
+async def end_by_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+    """Cancel a scope at Ctrl-C, or when asked to stop."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        async for _ in signals:
+            scope.cancel()
 
 
 def _are_foreseen(errors: Iterable[BaseException]) -> bool:

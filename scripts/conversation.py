@@ -22,6 +22,8 @@ Commands, in any case; names are those of the configuration:
   Subscriber N Subscribe T               T is a topic; /a/* is everything under /a/
   Subscriber N Subscribe WHERE FILTER    by content, like WHERE price > 100
   Subscriber N Unsubscribe T             as it was subscribed
+  Subscriber N Detect next A -> B WHERE A: FILTER; B: FILTER
+                                         a pattern; contiguous, next or any
   Publisher N Publish K Ontopic T Interval MS
   Publisher N Advertise WHERE FILTER     what N is going to publish by content
   Publisher N Publish K CONTENT {"price": ${random(90,110)}, "n": ${n}} Interval MS
@@ -39,7 +41,7 @@ SECOND_WORDS: Final[Mapping[str, ProcessKind | str | None]] = {
     "await": "stable",
 }
 THIRD_WORDS: Final = {
-    "subscriber": ("Subscribe", "Unsubscribe"),
+    "subscriber": ("Subscribe", "Unsubscribe", "Detect"),
     "publisher": ("Publish", "Advertise"),
 }
 LATER_WORDS: Final = ("WHERE", "Ontopic", "CONTENT", "Interval")

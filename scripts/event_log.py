@@ -20,6 +20,7 @@ from plait.scripts.errors import BadInputError
 from plait.scripts.happenings import (
     CommandBegun,
     Delivered,
+    Detected,
     Happening,
     PassedOver,
     Published,
@@ -57,6 +58,8 @@ class EventLog:
                 self.write(event_line("PubEvent", publisher, publisher, content, seq))
             case Delivered(subscriber, publisher, seq, content):
                 self.write(event_line("SubEvent", subscriber, publisher, content, seq))
+            case Detected(subscriber):
+                self.write(f"Match {subscriber}: {happening}\n")
 
     def write(self, line: str) -> None:
         """Append a line; what cannot be is counted, as it proves nothing."""

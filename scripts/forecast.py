@@ -11,12 +11,12 @@ from functools import cached_property, reduce
 import attrs
 
 from plait.routing.conflicts import EXACT
-from plait.routing.filter_text import topic_filter
+from plait.routing.filter_text import parse_filter, topic_filter
 from plait.routing.filters import Filter
 from plait.routing.regions import in_common
-from plait.scripts.scenario import filter_of
+from plait.scripts.scenario import detection_of, filter_of
 from plait.topologies.overlay import Overlay
-from plait.topologies.script import Advertise, Command, PublishStream, Subscribe, Topic
+from plait.topologies.script import Advertise, Command, Detect, PublishStream, Subscribe, Topic
 
 
 @attrs.frozen
@@ -67,7 +67,10 @@ def wishes_of(commands: Iterable[Command]) -> dict[str, list[Filter]]:
     """Return everything that each subscriber asks for at any time, and may give up again."""
     wishes: dict[str, list[Filter]] = {}
     for command in commands:
-        if isinstance(command, Subscribe):
+        if isinstance(command, Detect):
+            union = parse_filter(detection_of(command).union)
+            wishes.setdefault(command.process, []).append(union)
+        elif isinstance(command, Subscribe):
             wishes.setdefault(command.process, []).append(filter_of(command.interest))
     return wishes
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from plait.broker.effects import Match
 from plait.scripts.status_reports import Report
 from plait.topologies.script import Command
 
@@ -72,6 +73,29 @@ class Unsubscribed:
 
     subscriber: str
     filter: str
+
+
+@attrs.frozen
+class Detecting:
+    """A detector has begun."""
+
+    subscriber: str
+    pattern: str
+
+
+@attrs.frozen
+class Detected:
+    """A detector has found something."""
+
+    subscriber: str
+    pattern: str
+    publications: Sequence[str]
+    is_certain: bool
+
+    def __str__(self) -> str:
+        """Say what it is, in one line."""
+        doubt = "" if self.is_certain else ", not certain"
+        return f"{self.pattern}: {' '.join(self.publications)}{doubt}"
 
 
 @attrs.frozen
@@ -176,6 +200,8 @@ Happening = (
     | Advertised
     | Subscribed
     | Unsubscribed
+    | Detecting
+    | Detected
     | Published
     | Delivered
     | Crashed
@@ -190,3 +216,9 @@ Happening = (
     | BrokersStopped
 )
 Tell = Callable[[Happening], None]
+
+
+def detected(subscriber: str, match: Match) -> Detected:
+    """Say what a detector has found."""
+    names = [f"{event.publisher}#{event.seq}" for event in match.events]
+    return Detected(subscriber, match.pattern, names, match.certain)

@@ -55,6 +55,7 @@ COMMANDS: Final[dict[str, str]] = {
     "broker": "Run one broker.",
     "pub": "Publish from the shell.",
     "sub": "Subscribe from the shell.",
+    "detect": "Look for a pattern, or at what those have found who did.",
     "certs": "Authorities, certificates and tokens for an overlay.",
     "users": "Who may connect with a password.",
     "status": "Every broker: who plays it, queues, what it holds and why.",

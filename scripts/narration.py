@@ -19,6 +19,8 @@ from plait.scripts.happenings import (
     ClientLost,
     Crashed,
     Delivered,
+    Detected,
+    Detecting,
     Frozen,
     Happening,
     PassedOver,
@@ -80,7 +82,7 @@ class Narrator:
     def __init__(self, clock: Clock, print_line: Callable[[str], None] = click.echo) -> None:
         self._clock = clock
         self._print_line = print_line
-        self._samplers = {verb: _Sampler() for verb in ("published", "received")}
+        self._samplers = {verb: _Sampler() for verb in ("published", "received", "found")}
         self._passed_over = 0
 
     def __call__(self, happening: Happening) -> None:
@@ -103,6 +105,10 @@ class Narrator:
                 self._sample(publisher, "published", f"#{seq} {describe(content)}")
             case Delivered(subscriber, publisher, seq, content):
                 self._sample(subscriber, "received", f"{publisher}#{seq} {describe(content)}")
+            case Detecting(subscriber, pattern):
+                self._say(subscriber, "looks for", pattern)
+            case Detected(subscriber):
+                self._sample(subscriber, "found", str(happening))
             case Crashed(process):
                 self._say(process, "crashed", "killed")
             case Recovered(process):
@@ -168,6 +174,8 @@ class Progress:
                 self._counts["published"] += 1
             case Delivered():
                 self._counts["delivered"] += 1
+            case Detected():
+                self._counts["matches"] += 1
             case PassedOver(command, reason):
                 _print(f"not executed: {format_command(command)}: {reason}")
             case StatusTaken(reports):

@@ -12,12 +12,14 @@ from plait.broker.net import Client
 from plait.broker.net.logs import LogWriter
 from plait.broker.net.outlets import Outlet
 from plait.faulttol.history import HistoryWriter
+from plait.routing.patterns.detection import Detection
 from plait.routing.values import Content
 from plait.scripts.errors import GuaranteeViolatedError
 from plait.scripts.happenings import (
     Advertised,
     ClientConnected,
     Crashed,
+    Detecting,
     Frozen,
     Recovered,
     Stable,
@@ -143,6 +145,16 @@ class ProcessStage:
 
         await puppet.ask(unsubscribe)
 
+    async def detect(self, subscriber: str, detection: Detection) -> None:
+        """Let a subscriber look for a pattern, until it leaves."""
+        puppet = self._puppets[subscriber]
+
+        async def detect(_: Client) -> None:
+            await puppet.begin_detecting(detection)
+            self._tell(Detecting(subscriber, str(detection.pattern)))
+
+        await puppet.ask(detect)
+
     async def begin_stream(
         self, publisher: str, contents: Iterator[Content], interval_s: float
     ) -> None:
@@ -244,12 +256,7 @@ class ProcessStage:
         return ", ".join(waiting)
 
     def _untaken(self) -> int:
-        return sum(
-            subscription.buffered
-            for puppet in self._puppets.values()
-            for subscriptions in puppet.subscriptions.values()
-            for subscription in subscriptions
-        )
+        return sum(puppet.untaken for puppet in self._puppets.values())
 
     async def status(self) -> list[Report]:
         """Ask every broker and every client how it is."""

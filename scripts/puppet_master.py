@@ -10,7 +10,7 @@ from plait.routing.filters import Filter
 from plait.routing.values import Content
 from plait.scripts.errors import ProblemsFoundError
 from plait.scripts.happenings import CommandBegun, PassedOver, Stable, StatusTaken, Tell, Unsettled
-from plait.scripts.scenario import filter_of
+from plait.scripts.scenario import detection_of, filter_of
 from plait.scripts.stage import Stage
 from plait.topologies.content import render
 from plait.topologies.errors import Problem
@@ -20,6 +20,7 @@ from plait.topologies.script import (
     AwaitStable,
     Command,
     Crash,
+    Detect,
     Freeze,
     ProcessCommand,
     PublishStream,
@@ -81,6 +82,8 @@ class PuppetMaster:
                 await self._stage.subscribe(process, filter_of(interest).sql)
             case Unsubscribe(process, interest):
                 await self._stage.unsubscribe(process, filter_of(interest).sql)
+            case Detect(process):
+                await self._stage.detect(process, detection_of(command))
             case Advertise(process, where):
                 await self._advertise(process, filter_of(where))
             case PublishStream():

@@ -1,6 +1,7 @@
 """Clients of an overlay as a script moves them: each does what it is told, one thing at a time."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
@@ -8,11 +9,12 @@ import attrs
 import trio
 
 from plait.broker.errors import BrokerError, ClosedError, UnconfirmedError
-from plait.broker.net import Client, Credentials, Subscription, connect
+from plait.broker.net import Client, Credentials, Matches, Subscription, connect
 from plait.broker.net.logs import Log
 from plait.faulttol.history import History
+from plait.routing.patterns.detection import Detection
 from plait.routing.values import Content
-from plait.scripts.happenings import ClientLost, Delivered, Published, Tell
+from plait.scripts.happenings import ClientLost, Delivered, Published, Tell, detected
 from plait.scripts.stage import Faults
 
 Action = Callable[[Client], Awaitable[None]]
@@ -45,6 +47,8 @@ class Puppet:
         self.client = client
         self.subscriptions: dict[str, list[Subscription]] = {}
         """By their filters, the latest last."""
+        self.matches: list[Matches] = []
+        """Of its detectors."""
         self.pending = 0
         """What it has been told to do and has not done."""
         self._faults = faults
@@ -61,6 +65,13 @@ class Puppet:
     def name(self) -> str:
         """The name of the process."""
         return self.client.name
+
+    @property
+    def untaken(self) -> int:
+        """How much it has been given and has not looked at."""
+        subscriptions = itertools.chain.from_iterable(self.subscriptions.values())
+        buffered = (each.buffered for each in subscriptions)
+        return sum(buffered) + sum(each.buffered for each in self.matches)
 
     async def run(self) -> None:
         """Do what it is told, until its `end`; it may crash before."""
@@ -149,6 +160,20 @@ class Puppet:
                     self._counts.delivered += 1
                     content = delivery.content
                     self._tell(Delivered(self.name, delivery.publisher, delivery.seq, content))
+
+    async def begin_detecting(self, detection: Detection) -> None:
+        """Look for a pattern, on the side; returns when that has begun."""
+        await self._nursery.start(self._detect, detection)
+
+    async def _detect(
+        self, detection: Detection, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with self.tolerant():
+            async with self.client.detect(**detection.fields()) as matches:
+                self.matches.append(matches)
+                task_status.started()
+                async for match in matches:
+                    self._tell(detected(self.name, match))
 
     async def begin_stream(self, contents: Iterator[Content], interval_s: float) -> None:
         """Publish one of these now, and the others by and by, on the side."""

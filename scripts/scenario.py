@@ -7,18 +7,21 @@ from typing import Final
 import attrs
 import click
 
-from plait.routing.errors import FilterSyntaxError
+from plait.routing.errors import FilterSyntaxError, PatternError, PatternSyntaxError
 from plait.routing.filter_text import parse_filter, topic_filter
 from plait.routing.filters import Filter
+from plait.routing.patterns.detection import Detection
+from plait.routing.patterns.pattern import parse_pattern
 from plait.routing.traps import traps_of_filter
 from plait.scripts.errors import ProblemsFoundError
 from plait.topologies.configuration import Configuration
-from plait.topologies.errors import Problem, ScriptError
+from plait.topologies.errors import Position, Problem, ScriptError
 from plait.topologies.language import Notice, NoticeKind
 from plait.topologies.reading import parse_script, read_run
 from plait.topologies.script import (
     Advertise,
     Command,
+    Detect,
     PublishStream,
     Script,
     Subscribe,
@@ -97,6 +100,9 @@ def load_commands(text: str, configuration: Configuration) -> Script:
 def filter_problems(command: Command) -> Iterator[Problem]:
     """Yield what is wrong with the filter or topic of a command, at its place in the script."""
     match command:
+        case Detect():
+            yield from _pattern_problems(command)
+            return
         case Subscribe(interest=interest) | Unsubscribe(interest=interest):
             pass
         case Advertise(where=Where() as interest):
@@ -105,11 +111,30 @@ def filter_problems(command: Command) -> Iterator[Problem]:
             pass
         case _:
             return
+    yield from _filter_problems(interest, command.at)
+
+
+def _pattern_problems(command: Detect) -> Iterator[Problem]:
+    """Yield what is wrong with what a detector is to look for."""
+    at = command.pattern.at
+    problems = [p for _, where in command.where for p in _filter_problems(where, where.at)]
+    try:
+        parse_pattern(command.pattern.text)
+        if not problems:
+            detection_of(command)
+    except PatternSyntaxError as error:
+        there = attrs.evolve(at, column=at.column + error.position)
+        problems.insert(0, Problem(there, error.found, error.expected))
+    except PatternError as error:
+        problems.append(Problem(at, str(error), "a pattern that can be looked for"))
+    yield from problems
+
+
+def _filter_problems(interest: Topic | Where, at: Position) -> Iterator[Problem]:
     try:
         filter_of(interest)
     except FilterSyntaxError as error:
         # Of a topic nobody knows the column; the process in front of it is on the same line.
-        at = command.at
         if isinstance(interest, Where):
             at = attrs.evolve(interest.at, column=interest.at.column + error.position)
         yield Problem(at, error.found, error.expected)
@@ -123,6 +148,25 @@ def _traps(command: Command) -> Iterator[str]:
         case Subscribe(interest=interest) | Advertise(where=interest):
             for trap in traps_of_filter(filter_of(interest)):
                 yield f"{command.at}: {trap}"
+        case Detect(where=letters):
+            for _, where in letters:
+                for trap in traps_of_filter(filter_of(where)):
+                    yield f"{where.at}: {trap}"
+
+
+def detection_of(command: Detect) -> Detection:
+    """Return what a detector is to look for; `PatternError` says why it cannot."""
+    where: dict[str, str] = {}
+    for letter, wanted in command.where:
+        if letter in where:
+            raise PatternError(f"where: two filters for {letter}")
+        where[letter] = wanted.filter
+    return Detection.of(
+        command.pattern.text,
+        where,
+        policy=command.policy,
+        within=command.within,
+    )
 
 
 def filter_of(interest: Topic | Where) -> Filter:

@@ -12,6 +12,7 @@ from plait.broker.effects import Delivery, Refusal
 from plait.broker.sim.nodes import Node
 from plait.broker.sim.world import World
 from plait.routing.ids import NodeId, OperationId, SubscriptionId
+from plait.routing.patterns.detection import Detection
 from plait.routing.values import Content
 from plait.scripts.errors import GuaranteeViolatedError
 from plait.scripts.happenings import (
@@ -19,6 +20,7 @@ from plait.scripts.happenings import (
     ClientLost,
     Crashed,
     Delivered,
+    Detecting,
     Frozen,
     Happening,
     Published,
@@ -29,6 +31,7 @@ from plait.scripts.happenings import (
     Unfrozen,
     Unsettled,
     Unsubscribed,
+    detected,
 )
 from plait.scripts.stage import Faults
 from plait.scripts.status_reports import ClientReport, Report, Unreachable
@@ -86,6 +89,7 @@ class SimulatedStage:
         self._published = 0
         self._delivered = 0
         self._subscriptions: dict[tuple[str, str], list[SubscriptionId]] = {}
+        self._detectors: set[SubscriptionId] = set()
         self._puppets: dict[str, _Puppet] = {}
         self._lost: set[str] = set()
         overlay = configuration.overlay
@@ -122,9 +126,12 @@ class SimulatedStage:
 
         def note(delivery: Delivery) -> None:
             self._delivered += 1
+            if self._detectors.issuperset(delivery.subscriptions):
+                return  # of these, the application gets matches
             self._tell(Delivered(name, delivery.publisher, delivery.seq, delivery.content))
 
         node.on_delivery = note
+        node.on_match = lambda _, match: self._tell(detected(name, match))
         return _Puppet(node)
 
     # --- clients ----------------------------------------------------------------------------
@@ -157,6 +164,16 @@ class SimulatedStage:
             return core.unsubscribe(self._world.now, subscriptions.pop())
 
         self._ask(subscriber, unsubscribe, Unsubscribed(subscriber, filter_text))
+
+    async def detect(self, subscriber: str, detection: Detection) -> None:
+        """Let a subscriber look for a pattern, until it leaves."""
+
+        def detect(core: ClientCore) -> OperationId:
+            detector, operation = core.detect(self._world.now, detection)
+            self._detectors.add(detector)
+            return operation
+
+        self._ask(subscriber, detect, Detecting(subscriber, str(detection.pattern)))
 
     async def begin_stream(
         self, publisher: str, contents: Iterator[Content], interval_s: float

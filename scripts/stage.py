@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from plait.routing.patterns.detection import Detection
 from plait.routing.values import Content
 from plait.scripts.happenings import Stable, Unsettled
 from plait.scripts.status_reports import Report
@@ -66,6 +67,9 @@ class Stage(Protocol):
 
     async def unsubscribe(self, subscriber: str, filter_text: str) -> None:
         """Let a subscriber end its latest subscription with this filter; none is none."""
+
+    async def detect(self, subscriber: str, detection: Detection) -> None:
+        """Let a subscriber look for a pattern, until it leaves."""
 
     async def begin_stream(
         self, publisher: str, contents: Iterator[Content], interval_s: float

@@ -18,7 +18,7 @@ PROMISES: Final[Mapping[str, str]] = {
     "loss": "whoever asks for a publication in time is given it",
     "fifo": "each publisher's publications arrive in the order in which it sent them",
     "pairwise": "two subscribers see what they both receive in the same order",
-    "detection": "detectors find what they were given, and all of one pattern the same",
+    "detection": "detectors find what they were given; where all is ordered, the same",
 }
 VIOLATIONS_SHOWN: Final = 20
 NOTHING_TO_JUDGE: Final = (

@@ -111,7 +111,7 @@ class Terminal:
         self._background: list[subprocess.Popen[str]] = []
         # What a person has done who followed the README: our commands are on the PATH.
         self._environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT / "src"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 

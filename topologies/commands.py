@@ -1,5 +1,6 @@
 """The lines of a script: how each is read, and whether the script agrees with itself."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -16,7 +17,9 @@ from plait.topologies.script import (
     AwaitStable,
     Command,
     Crash,
+    Detect,
     Freeze,
+    Phrase,
     ProcessCommand,
     PublishStream,
     Recover,
@@ -30,13 +33,49 @@ from plait.topologies.script import (
 )
 
 
-def _subscriber(line: Line) -> Subscribe | Unsubscribe:
+def _subscriber(line: Line) -> Subscribe | Unsubscribe | Detect:
     at = line.here
     process = line.name("subscriber")
-    verb = line.keyword("Subscribe", "Unsubscribe")
+    verb = line.keyword("Subscribe", "Unsubscribe", "Detect")
+    if verb == "Detect":
+        return _detect(line, process, at)
     interest = _where(line) if line.peek().lower() == "where" else _topic(line)
     command = Subscribe if verb == "Subscribe" else Unsubscribe
     return command(process, interest, at=at)
+
+
+def _detect(line: Line, process: str, at: Position) -> Detect:
+    policy = line.keyword("contiguous", "next", "any")
+    within = None
+    if line.peek().lower() == "within":
+        line.keyword("Within")
+        within = line.whole_number("publications")
+    beginning = line.here
+    start = line.offset
+    while line.peek().lower() != "where":
+        line.word("a pattern, and WHERE with a filter for each letter")
+    pattern = Phrase(line.text[start : line.offset].rstrip(), beginning)
+    line.keyword("WHERE")
+    where = [_letter(line)]
+    while line.take(SEMICOLON):
+        where.append(_letter(line))
+    return Detect(process, policy, pattern, tuple(where), within, at=at)
+
+
+LETTER: Final = re.compile(r"([^\W\d]\w*)\s*:")
+SEMICOLON: Final = re.compile(";")
+FILTER: Final = re.compile(r"""(?:'[^']*'|"[^"]*"|(?!(?<!\S)//)[^;'"])+""")
+
+
+def _letter(line: Line) -> tuple[str, Where]:
+    letter = line.take(LETTER)
+    if letter is None:
+        raise line.wrong("a letter of the pattern, a colon and its filter")
+    at = line.here
+    text = line.take(FILTER)
+    if text is None:
+        raise line.wrong(f"a filter for {letter[1]}")
+    return letter[1], Where(text[0].rstrip(), at)
 
 
 def _topic(line: Line) -> Topic:
@@ -94,6 +133,7 @@ COMMANDS: Final[Mapping[str, Callable[[Line], Command]]] = {
 PERFORMERS: Final[Mapping[type[Command], ProcessKind]] = {
     Subscribe: ProcessKind.SUBSCRIBER,
     Unsubscribe: ProcessKind.SUBSCRIBER,
+    Detect: ProcessKind.SUBSCRIBER,
     PublishStream: ProcessKind.PUBLISHER,
     Advertise: ProcessKind.PUBLISHER,
 }

@@ -64,6 +64,29 @@ class Unsubscribe(_ProcessCommand):
 
 
 @attrs.frozen
+class Phrase:
+    """Text that is left to whoever knows its language; errors in it begin at `at`."""
+
+    text: str
+    at: Position = attrs.field(default=NOWHERE, eq=False, repr=False)
+
+    def __str__(self) -> str:
+        """Render as in a script."""
+        return self.text
+
+
+@attrs.frozen
+class Detect(_ProcessCommand):
+    """A subscriber looks for a pattern."""
+
+    policy: str
+    pattern: Phrase
+    where: tuple[tuple[str, Where], ...]
+    """Letters, and the filters that they stand for."""
+    within: int | None = None
+
+
+@attrs.frozen
 class Advertise(_ProcessCommand):
     """A publisher says what it is going to publish."""
 
@@ -117,7 +140,15 @@ class AwaitStable(_Command):
 
 
 ProcessCommand = (
-    Subscribe | Unsubscribe | Advertise | PublishStream | Crash | Recover | Freeze | Unfreeze
+    Subscribe
+    | Unsubscribe
+    | Detect
+    | Advertise
+    | PublishStream
+    | Crash
+    | Recover
+    | Freeze
+    | Unfreeze
 )
 Command = ProcessCommand | Status | Wait | AwaitStable
 
@@ -137,6 +168,10 @@ def format_command(command: Command) -> str:
             return f"Subscriber {process} Subscribe {interest}"
         case Unsubscribe(process, interest):
             return f"Subscriber {process} Unsubscribe {interest}"
+        case Detect(process, policy, pattern, where, within):
+            span = "" if within is None else f"Within {within} "
+            filters = "; ".join(f"{letter}: {each.filter}" for letter, each in where)
+            return f"Subscriber {process} Detect {policy} {span}{pattern} WHERE {filters}"
         case Advertise(process, where):
             return f"Publisher {process} Advertise {where}"
         case PublishStream(process, count, content, interval_ms):

@@ -4,7 +4,6 @@ import base64
 import itertools
 import json
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +19,7 @@ from plait.routing.errors import FilterSyntaxError
 from plait.routing.filter_text import parse_filter, topic_filter
 from plait.routing.filters import Filter
 from plait.routing.traps import traps_of_filter
-from plait.scripts.async_entry import run_async
+from plait.scripts.async_entry import end_by_signal, run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from plait.scripts.options import broker_option, credential_options, examples, json_option
 
@@ -125,7 +124,7 @@ async def _subscribe(plan: Subscribing) -> int:
         trio.open_nursery() as nursery,
     ):
         subscription = await client.subscribe(plan.filter_text)
-        await nursery.start(_end_by_signal, nursery.cancel_scope)
+        await nursery.start(end_by_signal, nursery.cancel_scope)
         if not plan.as_json:
             click.echo(f"{client.name} subscribed to {printable(plan.filter_text)}", err=True)
         if plan.timeout_s is not None:
@@ -133,13 +132,6 @@ async def _subscribe(plan: Subscribing) -> int:
         await printer.print_all(subscription)
         nursery.cancel_scope.cancel()
     return printer.printed
-
-
-async def _end_by_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        task_status.started()
-        async for _ in signals:
-            scope.cancel()
 
 
 class _Printer:

@@ -21,6 +21,7 @@ PAIRS: Final[dict[tuple[str, ...], int | None]] = {
     ("workflow.conf", "workflow.script"): None,
     ("crashes.conf", "crashes.script"): None,
     ("topics.conf", "topics.script"): None,
+    ("patterns.conf", "patterns.script"): 2 * 3 * 40,
     # Topic A goes to two subscribers, topic C to one, and nobody publishes on B.
     ("figure-2.conf", "figure-11.script"): 5 * 2 + 10 * 1,
     ("figure-3.conf", "figure-11.script"): 5 * 2 + 10 * 1,
@@ -38,6 +39,7 @@ ON_PROCESSES: Final = (
     "figure-4.conf",
     "crashes.conf",
     "topics.conf",
+    "patterns.conf",
 )
 
 

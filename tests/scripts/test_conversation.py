@@ -24,7 +24,7 @@ OVERLAY = Overlay(
         ("Crash", "", ["b1", "b2", "nyse", "lse", "alice", "Ann"]),
         ("Await", "", ["stable"]),
         ("Wait", "", []),
-        ("Subscriber alice", "", ["Subscribe", "Unsubscribe"]),
+        ("Subscriber alice", "", ["Subscribe", "Unsubscribe", "Detect"]),
         ("Publisher nyse", "a", ["Advertise"]),
         ("Publisher nyse Publish 3", "on", ["Ontopic"]),
         ("Status now then", "", []),

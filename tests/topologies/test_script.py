@@ -10,7 +10,9 @@ from plait.topologies.script import (
     Advertise,
     AwaitStable,
     Crash,
+    Detect,
     Freeze,
+    Phrase,
     PublishStream,
     Recover,
     Script,
@@ -42,6 +44,8 @@ Subscriber sub Subscribe /a/*
 Subscriber sub Subscribe WHERE symbol = 'IBM'  AND price > 1
 Subscriber sub Unsubscribe WHERE symbol = 'IBM'  AND price > 1
 Subscriber sub Unsubscribe /a/*
+Subscriber sub Detect any Within 9 A -> !B -> (A | B){2} WHERE A: topic = 'a; b'; B: price > 1
+Subscriber sub Detect next A WHERE A: [class,eq,'x'],[price,>,1]
 Publisher pub Advertise WHERE price > 0
 Publisher pub Publish 12 Ontopic /a/ação Interval 5000
 Publisher pub Publish 3 CONTENT {"n": ${n}, "s": "IBM"} Interval 0
@@ -73,6 +77,14 @@ def test_everything_a_script_may_say() -> None:
         Subscribe("sub", where),
         Unsubscribe("sub", where),
         Unsubscribe("sub", Topic("/a/*")),
+        Detect(
+            "sub",
+            "any",
+            Phrase("A -> !B -> (A | B){2}"),
+            (("A", Where("topic = 'a; b'")), ("B", Where("price > 1"))),
+            9,
+        ),
+        Detect("sub", "next", Phrase("A"), (("A", Where("[class,eq,'x'],[price,>,1]")),)),
         Advertise("pub", Where("price > 0")),
         PublishStream("pub", 12, Topic("/a/ação"), 5000),
         PublishStream("pub", 3, ContentTemplate((("n", EventNumber()), ("s", "IBM"))), 0),
@@ -122,8 +134,15 @@ def test_a_filter_stands_where_its_text_begins() -> None:
     [
         ("Subscribe sub /a", "1: found 'Subscribe', expected a line of a configuration or script"),
         ("Subscriber", "11: found end of line, expected a subscriber name"),
-        ("Subscriber sub", "15: found end of line, expected Subscribe or Unsubscribe"),
-        ("Subscriber sub Listen /a", "16: found 'Listen', expected Subscribe or Unsubscribe"),
+        ("Subscriber sub", "15: found end of line, expected Subscribe, Unsubscribe or Detect"),
+        ("Subscriber sub Listen /a", "16: found 'Listen', expected Subscribe, Unsubscribe or Det"),
+        ("Subscriber sub Detect all A", "23: found 'all', expected contiguous, next or any"),
+        ("Subscriber sub Detect any Within x", "34: found 'x', expected a whole number of publ"),
+        ("Subscriber sub Detect next A", "29: found end of line, expected a pattern, and WHERE"),
+        ("Subscriber sub Detect next A WHERE", "35: found end of line, expected a letter of the"),
+        ("Subscriber sub Detect next A WHERE A", "36: found 'A', expected a letter of the pattern"),
+        ("Subscriber sub Detect next A WHERE A:", "38: found end of line, expected a filter for A"),
+        ("Subscriber sub Detect next A WHERE A: a = 'b", "43: found ''b', expected end of line"),
         ("Subscriber sub Subscribe", "25: found end of line, expected a topic"),
         ("Subscriber sub Subscribe /a /b", "29: found '/b', expected end of line"),
         ("Subscriber sub Subscribe WHERE", "31: found end of line, expected a filter"),
