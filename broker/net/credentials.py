@@ -26,6 +26,10 @@ NOT_A_BROKER: Final = (
 )
 
 
+def _path(given: Path | str | None) -> Path | None:
+    return None if given is None else Path(given)
+
+
 class Passage(Protocol):
     """What a connection goes through before the core hears of it."""
 
@@ -40,14 +44,14 @@ class Passage(Protocol):
 class Credentials:
     """What a client has to show, and whom it trusts: files, so that no secret is anywhere else."""
 
-    tls_ca: Path
+    tls_ca: Path = attrs.field(converter=Path)
     """The certificate of the authority of brokers."""
-    tls_cert: Path | None = None
+    tls_cert: Path | None = attrs.field(default=None, converter=_path)
     """A certificate, with its key in the same file unless `tls_key` has that."""
-    tls_key: Path | None = None
+    tls_key: Path | None = attrs.field(default=None, converter=_path)
     user: str = ""
-    password_file: Path | None = None
-    token_file: Path | None = None
+    password_file: Path | None = attrs.field(default=None, converter=_path)
+    token_file: Path | None = attrs.field(default=None, converter=_path)
     """Read again for every connection, so that whoever issues tokens may replace it."""
 
     @classmethod

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from plait.scripts.bench.connecting import ConnectingFigures
 from plait.scripts.bench.memory import MemoryFigures
 from plait.scripts.bench.peers import PLAIT, PeerFigures
 from plait.scripts.bench.trials import (
@@ -66,6 +67,7 @@ class Figures:
     ordering: str
     trials: list[Trials]
     memory: MemoryFigures | None = None
+    connecting: ConnectingFigures | None = None
     peers: PeerFigures | None = None
 
     @property
@@ -94,6 +96,7 @@ class Figures:
                 }
                 for trials in self.trials
             ],
+            "connecting": None if self.connecting is None else attrs.asdict(self.connecting),
             "memory": None if self.memory is None else attrs.asdict(self.memory),
             "peers": None if self.peers is None else attrs.asdict(self.peers),
             "ratios": {ratio.name: ratio.value for ratio in self.ratios},
@@ -167,6 +170,14 @@ class Figures:
                 value=_quotient(guarded.deliveries_per_s, plain.deliveries_per_s),
                 meaning="of the deliveries per second of one broker without TLS",
                 wanted="at least 0.6",
+            )
+        if self.connecting is not None:
+            yield Ratio(
+                name="connecting_s",
+                value=self.connecting.tls_s,
+                meaning=f"seconds until {self.connecting.clients:,} clients had connected by TLS, "
+                f"{self.connecting.plain_s:.1f} without",
+                wanted="at most 10",
             )
 
     def _of_memory(self) -> Iterator[Ratio]:

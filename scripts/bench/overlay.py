@@ -17,6 +17,7 @@ import click
 
 from plait.routing.orderings import ORDERINGS
 from plait.scripts.async_entry import run_async
+from plait.scripts.bench.connecting import CLIENTS, ConnectingFigures, measure_connecting
 from plait.scripts.bench.figures import Figures, Trials
 from plait.scripts.bench.memory import (
     BROKERS,
@@ -61,7 +62,8 @@ SYSTEMS: Final[dict[str, tuple[System, ...]]] = {
 """What is tried in which scenario. Two have no workload of their own, but that of `tput`."""
 
 MEMORY: Final = "memory"
-SCENARIOS: Final = (*SYSTEMS, MEMORY)
+CONNECTING: Final = "connect"
+SCENARIOS: Final = (*SYSTEMS, CONNECTING, MEMORY)
 
 
 @attrs.frozen(kw_only=True)
@@ -90,6 +92,7 @@ def measure(session: Session) -> Figures:
         ordering=session.ordering,
         peers=_measure_peers(session),  # first: the harness may turn out to be none
         trials=_measure_trials(session),
+        connecting=_measure_connecting(session),
         memory=_measure_memory(session),
     )
 
@@ -131,6 +134,13 @@ def _measure_trials(session: Session) -> list[Trials]:
             )
             one.outcomes.append(run_async(run_trial, one.system, one.workload, session.seconds))
     return list(trials.values())
+
+
+def _measure_connecting(session: Session) -> ConnectingFigures | None:
+    if CONNECTING not in session.scenarios:
+        return None
+    session.tell(f"{CLIENTS:,} clients connect, without TLS and with it")
+    return run_async(measure_connecting, CLIENTS)
 
 
 def _measure_memory(session: Session) -> MemoryFigures | None:
@@ -185,7 +195,8 @@ def command(
     mlat    10 publishers, 50 a second each
     sel     1 publisher, each publication wanted by 1 of the 10 subscribers
     line    'tput' over a line of five brokers, compared with one
-    tls     'tput' by TLS, compared with one broker without (needs 'plait[tls]')
+    tls     'tput' by TLS, compared with one broker without
+    connect 1,000 clients connect to one broker, without TLS and with it
     memory  10,000 subscriptions installed at all of seven brokers
 
     What brokers are compared with is a relay: trio, too, but it knows nothing but the lengths of

@@ -19,6 +19,7 @@ from plait.broker.access.scram import ITERATIONS_MIN, Verifier
 from plait.broker.access.tokens import issue as issue_token
 from plait.broker.access.users import write_users
 from plait.broker.errors import AddressError, UnusableFileError
+from plait.broker.limits import DEFAULT_LIMITS
 from plait.broker.net import security
 from plait.broker.net.credentials import Approach
 from plait.broker.net.secret_files import write_secret
@@ -427,6 +428,20 @@ async def _open(address: str, _: object) -> Any:
     context.verify_mode = ssl.CERT_NONE
     stream = await trio.open_tcp_stream(*split(address))
     return _closing(trio.SSLStream(stream, context, https_compatible=True))
+
+
+async def test_whoever_says_nothing_is_not_waited_for(
+    overlay: Overlay, certs: CertificateFolder
+) -> None:
+    impatient = attrs.evolve(DEFAULT_LIMITS, greeting_timeout_s=0.05)
+    await overlay.broker("b1", tls=certs.path, limits=impatient)
+
+    assert await exchange(overlay.address("b1"), b"") == b""
+    await overlay.until_logged("b1", "not admitted")
+    async with await _open(overlay.address("b1"), None) as stream:
+        await stream.do_handshake()
+
+        assert b"not shown within 0.05 s who it is" in b"".join([part async for part in stream])
 
 
 # Pages

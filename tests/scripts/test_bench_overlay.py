@@ -11,6 +11,7 @@ pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
 from plait.scripts.bench import overlay, peers
 from plait.scripts.bench.board import Board
+from plait.scripts.bench.connecting import measure_connecting
 from plait.scripts.bench.figures import Figures, Trials
 from plait.scripts.bench.load import Load, Recorder, count_disagreeing, read_words
 from plait.scripts.bench.memory import Memory, MemoryFigures, Stage, measure_memory
@@ -67,6 +68,15 @@ async def test_every_system_delivers_everything_under_every_workload() -> None:
 
     assert [outcome.missing for outcome in outcomes] == [0] * len(tried)
     assert all(0 < outcome.p50_ms <= outcome.p99_ms for outcome in outcomes)
+
+
+@pytest.mark.processes
+async def test_clients_connect_without_tls_and_with_it() -> None:
+    figures = await measure_connecting(clients=3)
+
+    assert figures.clients == 3
+    assert figures.plain_s > 0
+    assert figures.tls_s > 0
 
 
 @pytest.mark.processes

@@ -2,6 +2,7 @@
 
 import re
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,18 @@ def test_options_that_do_not_go_together_are_refused(
 
 
 @pytest.mark.processes
+def test_a_broker_that_is_insecure_is_shown_to_be() -> None:
+    insecure = [*PLAIT, "broker", "--name", "b1", "--insecure"]
+    with started(insecure, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as broker:
+        assert broker.stdout is not None
+        address = broker.stdout.readline().split()[-1]
+        status = plait("status", "--broker", address)
+
+    assert status.exit_code == 0
+    assert "b1 is insecure: whoever reaches it is believed" in status.output
+
+
+@pytest.mark.processes
 def test_three_commands_of_the_readme_are_enough(home: Path) -> None:
     """In an empty home: TLS, two principals and rules."""
     section = README.read_text(encoding="utf-8").partition("## Beyond one machine")[2]
@@ -191,11 +204,18 @@ def test_three_commands_of_the_readme_are_enough(home: Path) -> None:
     made = finished([*PLAIT, *first.split()], env=environment)
     assert made.returncode == 0, made.stderr
     broker = second.removesuffix(" &").replace(":4000", ":0").split()
-    with started([*PLAIT, *broker], env=environment, stdout=-1, stderr=-3) as running:
+    with started(
+        [*PLAIT, *broker], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as running:
         assert running.stdout is not None
         address = running.stdout.readline().split(" is ready at ")[1].split(",")[0]
         alice = [*PLAIT, *third.replace(":4000", address).replace('"price > 100"', "TRUE").split()]
-        with started([*alice, "--count", "1"], env=environment, stdout=-1, stderr=-1) as sub:
+        with started(
+            [*alice, "--count", "1"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as sub:
             assert sub.stderr is not None
             assert sub.stderr.readline().startswith("alice+")
             published = finished(
