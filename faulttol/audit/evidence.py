@@ -7,7 +7,7 @@ subscribers of a run may be spread over any number of `Deliveries`.
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -20,8 +20,9 @@ from plait.faulttol.audit.columns import Columns, Life, Lines, Names, Numbers, T
 from plait.faulttol.audit.cycles import links_of
 from plait.faulttol.audit.errors import UnsuitableHistoryError
 from plait.faulttol.audit.times import CLASSES_PER_DECADE, SHORTEST_SECONDS, Times
+from plait.faulttol.detections import read_detection
 from plait.faulttol.history import Record
-from plait.routing.errors import FilterSyntaxError
+from plait.routing.errors import FilterSyntaxError, PatternError
 from plait.routing.filter_text import parse_filter
 from plait.routing.values import Content
 
@@ -109,9 +110,8 @@ class Publications:
             ),
             key=lambda numbered: numbered[0],
         )
-        # Patterns are looked for in everything that a detector was given.
-        _require(not any(record["kind"] == "detecting" for _, record in records))
         subscriptions = _subscriptions(records)
+        _require_detectors(record for _, record in records)
         publications = cls(
             names=lines.names,
             first_rows=first_rows,
@@ -176,6 +176,10 @@ class Publications:
         for subscription in self.subscriptions:
             by_client.setdefault(subscription.client, []).append(subscription)
         return by_client
+
+    def detecting_clients(self) -> set[str]:
+        """Return the clients that looked for patterns."""
+        return {r["client"] for _, r in self.records if r["kind"] == "detecting"}
 
     def matching(self, text: str) -> Truths:
         """Tell of each content whether it matches a filter, having asked once about each."""
@@ -302,7 +306,16 @@ class Deliveries:
             if name in _SCREENS:
                 for numbers in _SCREENS[name](self):
                     suspects[numbers] = True
+        suspects[self.given_to_detectors()] = True
         return suspects
+
+    def given_to_detectors(self) -> Numbers:
+        """Return what was delivered to clients with detectors: the judge looks at all of it."""
+        clients = self.publications.detecting_clients()
+        subscribers, _, _ = _groups(self.subscriber)
+        pairs = zip(subscribers, self.receivers, strict=True)
+        theirs = [number for number, name in pairs if name in clients]
+        return self.number[np.isin(self.subscriber, theirs)]
 
     def rows_about(self, chosen: Truths) -> Numbers:
         """Return the rows in which these publications were delivered."""
@@ -402,6 +415,25 @@ def _require_counts(numbers: Numbers, group_sizes: Numbers) -> None:
     """Require that numbers count 1, 2, 3 ... in each of the groups that follow one another."""
     begins = np.repeat(np.cumsum(group_sizes) - group_sizes, group_sizes)
     _require(bool((numbers == np.arange(1, len(numbers) + 1) - begins).all()))
+
+
+def _require_detectors(records: Iterable[Record]) -> None:
+    """Require that it is known what each detector looked for, before it found anything.
+
+    What is wrong there is no matter of single publications.
+    """
+    known = set()
+    for record in records:
+        if record["kind"] == "detecting":
+            try:
+                read_detection(record)
+            except PatternError:
+                raise UnsuitableHistoryError("a pattern that cannot be read") from None
+            known.add(record["detector"])
+        elif record["kind"] == "unsubscribed":
+            known.discard(record["subscription"])
+        elif record["kind"] == "detected":
+            _require(record["detector"] in known)
 
 
 def _first_rows(lives: Mapping[Path, Life]) -> dict[Path, int]:

@@ -115,7 +115,9 @@ def _judge_columns(directory: Path, files: Sequence[Path]) -> RunVerdict:
         publications,
         figures=publications.figures(len(deliveries), deliveries.receivers),
         latency=deliveries.latencies(),
-        suspicious=read_rows(publications.first_rows, rows) if suspects.any() else None,
+        suspicious=read_rows(publications.first_rows, rows)
+        if suspects.any() or publications.detecting_clients()
+        else None,
     )
 
 
@@ -142,7 +144,8 @@ def verdict_of(
         report = attrs.evolve(
             report,
             violations=tuple(found for found in report.violations if found.guarantee != "record"),
-            figures=figures,
+            # What was found in patterns only the judge has counted.
+            figures={**report.figures, **figures},
         )
     return RunVerdict.of(
         directory,

@@ -75,7 +75,7 @@ def judge_spread(
         first_at = reduce(np.minimum, (part.first_at for part in findings))
         suspects[_on_cycles(context, deliveries, places_by(first_at))] = True
     suspicious = None
-    if suspects.any():
+    if suspects.any() or publications.detecting_clients():
         chosen = publications.to_be_judged(suspects)
         rows = publications.rows_about(chosen)
         suspicious = [
