@@ -17,6 +17,7 @@ MEASUREMENTS: Final = {
     "overlay": "Brokers over TCP, compared with a relay that parses nothing.",
     "order": "The orderings: delays, messages and throughput, beside one another.",
     "noisy": "What clients that read nothing, or vanish by thousands, do to others.",
+    "patterns": "Detectors of patterns: their speed, and whether two find the same.",
     "faults": "Brokers that fail: outages, what they cost, recoveries, losses.",
 }
 
