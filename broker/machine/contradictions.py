@@ -12,6 +12,7 @@ can spoil those that pass through it, and no more.
 
 from collections.abc import Sequence
 
+from plait.broker.machine.asking import AskingPublications
 from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import Above, Neighbour
 from plait.broker.messages import (
@@ -56,7 +57,11 @@ def _is_there(machine: Machine, source: Neighbour, publisher: NodeId) -> bool:
         return True  # what lies beyond them is not known yet
     if isinstance(source, Above) and machine.publications.ordering.settles_at_root:
         return True  # the root sends it to all, those behind whom it was published included
-    return machine.interests.advertisements.is_from(publisher, source.hop)
+    advertisements = machine.interests.advertisements
+    if not advertisements.count_of_client(publisher):
+        # He may have gone, and what he had published has waited for its stamp or turns.
+        return isinstance(machine.publications, AskingPublications)
+    return advertisements.is_from(publisher, source.hop)
 
 
 def _objection_to(

@@ -294,14 +294,14 @@ def test_a_broker_that_breaks_a_rule_is_told_which() -> None:
     overlay.brokers("a", b="a")
     ears = Visited(overlay)
     broken: list[tuple[Message, str]] = [
-        (Settled(7), "publication 7 is settled, which was never sent up"),
+        (Settled(7), "evil has settled publication 7, never sent up"),
         (Publish(NodeId("p"), 1, 1, 0, b"\x81", b""), "content: not msgpack"),
         (Leave(operation=OperationId("x"), node=NodeId("b")), "of b, by evil"),
     ]
     for number, (message, reason) in enumerate(broken):
         evil = ears.peer(f"evil{number}", "a", kind=NodeKind.BROKER).joins()
         overlay.settle(0.1)
-        evil.steps(message)
+        evil.steps(evil.advertisement("p/1", client=NodeId("p")), message)
 
         assert reason.replace("evil", f"evil{number}") in evil.reason
     overlay.settle(30)
