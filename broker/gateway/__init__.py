@@ -1,0 +1,1 @@
+"""Doors for the clients of other protocols: their codecs, without I/O."""
