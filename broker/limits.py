@@ -192,6 +192,9 @@ class Limits:
     clocks_apart_max_s: float = 86_400.0
     """An incarnation is the time at which a life began, by the clock of its machine: one that is
     further ahead of a broker's clock is a mistake, and would bar that name for as long."""
+    unconfirmed_pause_s: float = 0.05
+    """Between two reads of a client whose principal has more publications unconfirmed than it may:
+    it is not stopped, as it may be its own confirmations that are missing."""
     revoke_timeout_s: float = 2.0
     """A client is dropped that has not withdrawn for so long what it may not have any more."""
     reviewed_at_once: int = 200

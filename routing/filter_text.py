@@ -41,7 +41,14 @@ from plait.routing.padres_grammar import read_padres
 from plait.routing.parsing import check_text
 from plait.routing.sql_grammar import read_sql
 
-__all__ = ["FilterSyntaxError", "parse_filter", "parse_padres", "parse_sql", "topic_filter"]
+__all__ = [
+    "FilterSyntaxError",
+    "parse_filter",
+    "parse_padres",
+    "parse_sql",
+    "size_of",
+    "topic_filter",
+]
 
 
 def parse_filter(text: str) -> Filter:
@@ -107,6 +114,13 @@ def _filter(text: str, condition: Condition) -> Filter:
             found=f"{mixed}",
         )
     return filter_
+
+
+@lru_cache(CACHED_FILTERS_MAX)
+def size_of(filter_: Filter) -> int:
+    """About what it takes to hold a content against a filter: its parts, and its odd patterns."""
+    patterns = _patterns(filter_.condition)
+    return _nodes(filter_.condition) + sum(map(_mixed_characters, patterns))
 
 
 def _patterns(condition: Condition) -> Iterator[Pattern]:

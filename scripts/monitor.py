@@ -33,10 +33,7 @@ HELLO: Final = Hello(
     version=PROTOCOL_VERSION, node=MONITOR, host=MONITOR, kind=NodeKind.MONITOR, incarnation=1
 )
 ANSWER_TIMEOUT_S: Final = 5.0
-JOIN_POLL_S: Final = 0.01
 UNANSWERED: Final = "it closed the connection without an answer"
-ON_THE_WAY: Final = ("joining", "recovering")
-"""States of a broker that does not serve yet."""
 
 
 async def ask(host: str, port: int, approach: Passage | None = None) -> StatusReport:
@@ -81,13 +78,6 @@ async def request_move(
                     return reason
                 case Goodbye(reason=reason):
                     raise ConnectionError(reason)
-
-
-async def wait_until_joined(address: str, approach: Passage | None = None) -> None:
-    """Return when the broker that listens there has joined its overlay, or has joined it again."""
-    host, port = split(address)
-    while (await ask(host, port, approach))["state"] in ON_THE_WAY:  # noqa: ASYNC110 - it is another node's
-        await trio.sleep(JOIN_POLL_S)
 
 
 def split(address: str) -> tuple[str, int]:

@@ -388,6 +388,8 @@ class Host:
         before = parts.doubts.version
         if connection.is_between_hosts:
             parts.doubts.heard(connection.life, now)
+        elif self.permissions.has_limits and connection.state is LinkState.TO_CLIENT:
+            self.permissions.spend(connection, messages)
         is_awaited = parts.testimony.is_awaited or self.relocations.are_awaited
         may_follow = is_awaited or parts.doubts.version != before
         try:
@@ -802,6 +804,10 @@ class Host:
         """
         connection = self.parts.connections.get(link)
         return connection is not None and connection.state is LinkState.TO_CLIENT
+
+    def pause_s(self, link: LinkId) -> float:
+        """For how long a link is not to be read, as its principal has had what it may have."""
+        return self.permissions.pause_s(link)
 
     def kept_bytes(self, link: LinkId) -> int:
         """About how much has come over a link of what has no end yet."""

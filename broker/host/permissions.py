@@ -10,7 +10,7 @@ withdraw (`Revoke`). So nothing is lost that it may have. Who does not withdraw 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -19,6 +19,7 @@ from plait.broker.effects import Level, Refusal
 from plait.broker.host.connections import Connection
 from plait.broker.host.link_states import LinkState
 from plait.broker.host.parts import Parts
+from plait.broker.host.quotas import Usage
 from plait.broker.inputs import LinkId
 from plait.broker.machine.machine import Machine
 from plait.broker.machine.neighbours import Below, Neighbour
@@ -26,6 +27,7 @@ from plait.broker.messages import (
     Advertise,
     GoodbyeCode,
     Hello,
+    Message,
     NodeKind,
     RefusalCode,
     Revoke,
@@ -58,6 +60,13 @@ class Permissions:
         """Begin with these rules; without any, everybody may do everything."""
         self._parts = parts
         self._rules = rules
+        self._usage = Usage(
+            parts.connections,
+            lambda connection: parts.playing.machine(connection.node),
+            _name_of,
+            lambda principal: {} if self._rules is None else self._rules.quotas_of(principal),
+            parts.me.limits,
+        )
         self._drop = drop
         self._version = 1
         """Goes up with every change of the rules."""
@@ -83,7 +92,9 @@ class Permissions:
             return None
         right = Right.PUBLISH if isinstance(request, Advertise) else Right.SUBSCRIBE
         reason = self._objection_to(line, right, asked)
-        return None if reason is None else Refusal(RefusalCode.NOT_ALLOWED, reason)
+        if reason is not None:
+            return Refusal(RefusalCode.NOT_ALLOWED, reason)
+        return None if right is Right.PUBLISH else self._usage.refusal_of(line, asked)
 
     def _objection_to(self, line: Connection, right: Right, asked: Filter) -> str | None:
         """What a client is told of a request; by which rule, only whoever runs the broker is."""
@@ -100,10 +111,11 @@ class Permissions:
         return f"{principal} may not {right}{to} {asked.sql}"
 
     def objection_to_hello(self, connection: Connection, hello: Hello) -> str | None:
-        """Whether somebody may not see the state of what is played here, if that is its wish."""
-        if hello.kind is not NodeKind.MONITOR:
-            return None
-        return self._objection_about(connection, Right.MONITOR, self._parts.me.name)
+        """Whether somebody may not come in, or not see the state of what is played here."""
+        objection = None
+        if hello.kind is NodeKind.MONITOR:
+            objection = self._objection_about(connection, Right.MONITOR, self._parts.me.name)
+        return objection or self._usage.objection_to_hello(connection, hello)
 
     def objection_to_relocate(self, connection: Connection, broker: NodeId) -> str | None:
         """Whether somebody may not have a broker moved; hosts may."""
@@ -115,17 +127,36 @@ class Permissions:
         return self._objection_about(connection, Right.OPERATE, broker)
 
     def _objection_about(self, connection: Connection, right: Right, broker: NodeId) -> str | None:
-        if self._rules is None:
-            return None
+        if self._rules is None or connection.caller.door is Door.BROKERS:
+            return None  # whoever has a key of a broker has all of that broker anyway
         principal = _name_of(connection)
         decision = self._rules.decide_about(principal, right, {"broker": broker})
         return None if decision.is_allowed else f"{principal} may not {right} {broker}"
+
+    # --- how much they have -------------------------------------------------------------------
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether it matters how much anybody has."""
+        return self._rules is not None and bool(self._rules.limits)
+
+    def spend(self, connection: Connection, messages: Sequence[Message]) -> None:
+        """A client has said this."""
+        self._usage.spend(connection, messages, self._parts.me.now)
+
+    def pause_s(self, link: LinkId) -> float:
+        """For how long nothing more is to be taken in that comes over a link."""
+        line = self._parts.connections.get(link) if self.has_limits else None
+        if line is None or line.state is not LinkState.TO_CLIENT:
+            return 0.0
+        return self._usage.pause_s(line, self._parts.me.now)
 
     # --- what they had asked for --------------------------------------------------------------
 
     def change(self, rules: Rules | None) -> None:
         """From now on, these rules: what was allowed before is looked at again."""
         self._rules = rules
+        self._usage.forget_all()
         self._version += 1
         self._revoked.clear()
         self._parts.outbox.log(Level.INFO, "rules", count=0 if rules is None else len(rules.rules))

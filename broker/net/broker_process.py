@@ -92,6 +92,8 @@ class BrokerSettings:
     events_file: Path | None = None
     """Where to append a line for every publication sent on; see `broker/event_lines.py`."""
     limits: Limits = DEFAULT_LIMITS
+    on_ready: Callable[[], None] = lambda: None
+    """Called whenever it has joined."""
     log_file: Path | None = None
     """Instead of standard error."""
     log_level: Level = Level.INFO
@@ -262,6 +264,7 @@ class _Broker:
         """Who plays what then, as it knows, kept on disk or not."""
         self._limits = settings.limits
         self._rules = settings.rules
+        self._tell_ready = settings.on_ready
         self._files = files
         self._log = files.log
         self._is_told_to_stop = False
@@ -307,6 +310,7 @@ class _Broker:
             is_gated=self._host.is_of_client,
             is_stranger=self._host.is_stranger,
             kept_bytes=self._host.kept_bytes,
+            pause_s=self._host.pause_s,
             approach=doors.security,
         )
         self._metrics = BrokerMetrics(self._host, self._driver, files.written)
@@ -382,6 +386,7 @@ class _Broker:
     def _on_ready(self, _: BecomeReady) -> None:
         self._metrics.is_ready = True
         self._log(Level.INFO, "ready", {"address": self._address})
+        self._tell_ready()
 
     def _on_remember(self, effect: RememberSeats) -> None:
         self.seating = effect.seating

@@ -124,6 +124,7 @@ class Driver:
         is_gated: Callable[[LinkId], bool],
         is_stranger: Callable[[LinkId], bool] = lambda _: False,
         kept_bytes: Callable[[LinkId], int] = lambda _: 0,
+        pause_s: Callable[[LinkId], float] = lambda _: 0.0,
         approach: Passage | None = None,
     ) -> None:
         """Drive a core by its `step`; `handlers` carry out the effects that only its owner can.
@@ -143,6 +144,7 @@ class Driver:
         self._is_gated = is_gated
         self._is_stranger = is_stranger
         self._kept_bytes = kept_bytes
+        self._pause_s = pause_s
         self._approach = approach
         self._handlers: dict[type[Effect], Handler] = {
             OpenLink: self._on_open_link,
@@ -556,6 +558,8 @@ class Driver:
             self.step(MessagesReceived(link, messages[:at_once]))
             took = self.now() - begun
             messages = messages[at_once:]
+            if await self._hold_back(link):
+                at_once = min(at_once, AT_ONCE_FIRST)
             if took > self._limits.step_s:
                 at_once = max(1, at_once // 2)
             elif took < self._limits.step_s / 2:
@@ -563,6 +567,17 @@ class Driver:
             if not messages:
                 return at_once
             await trio.lowlevel.checkpoint()
+
+    async def _hold_back(self, link: LinkId) -> bool:
+        """Take nothing in for as long as the core wants; the peer is not silent meanwhile."""
+        pause_s = self._pause_s(link)
+        is_held = pause_s > 0
+        while pause_s > 0:
+            piece_s = min(pause_s, self._limits.heartbeat_interval_s)
+            await trio.sleep(piece_s)
+            pause_s -= piece_s
+            self.step(MessagesReceived(link, []))
+        return is_held
 
     def _on_protocol_error(self, connection: Connection, reason: str) -> None:
         self.protocol_errors += 1

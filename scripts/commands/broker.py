@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+import attrs
 import click
 import trio
 
@@ -14,12 +15,11 @@ from plait.broker.effects import Level
 from plait.broker.errors import AddressError, ListenError, StateError
 from plait.broker.limits import DEFAULT_LIMITS, INCARNATION_MAX
 from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
-from plait.broker.net.security import RULES, Security
+from plait.broker.net.security import RULES
 from plait.routing.ids import NodeId
 from plait.routing.orderings import DEFAULT_ORDERING, ORDERINGS_OF_HOSTS
 from plait.scripts.async_entry import run_async
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
-from plait.scripts.monitor import wait_until_joined
 from plait.scripts.options import AddressType, detection_option, examples, managers_option
 from plait.scripts.rules_file import load_rules
 from plait.scripts.run_directory import checked_run_id
@@ -268,12 +268,13 @@ def command(
 
 
 async def _serve(settings: BrokerSettings, as_json: bool) -> None:
+    joined = trio.Event()
+    settings = attrs.evolve(settings, on_ready=joined.set)
     async with trio.open_nursery() as nursery:
         addresses: BrokerAddresses = await nursery.start(_serve_to_the_end, settings, nursery)
         # Joining may be what it never gets to do; then its end says why.
+        await joined.wait()
         with contextlib.suppress(OSError):
-            approach = None if settings.tls is None else Security(settings.tls, settings.node)
-            await wait_until_joined(addresses.for_brokers, approach)
             say(_ready(settings, addresses, as_json))
 
 

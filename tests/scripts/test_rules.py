@@ -1,12 +1,15 @@
 """`plait can`, and `plait check` of a file of rules."""
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from plait.scripts.main import cli
+from tests.processes import PLAIT, finished, started
 
 RULES = """\
 # Who may do what.
@@ -121,3 +124,30 @@ def test_a_broker_is_not_started_with_rules_that_are_wrong(tmp_path: Path) -> No
 
     assert result.exit_code == 2
     assert f"{path}:1:1: found 'alow'" in result.output
+
+
+@pytest.mark.processes
+def test_a_broker_goes_by_its_rules_and_reads_them_again_at_sighup(tmp_path: Path) -> None:
+    path = tmp_path / "plait.rules"
+    path.write_text("allow * publish x < 10\n")
+    with started(
+        [*PLAIT, "broker", "--name", "b1", "--rules", path, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as broker:
+        assert broker.stdout is not None
+        assert broker.stderr is not None
+        address = json.loads(broker.stdout.readline())["address"]
+
+        def publish() -> int:
+            return finished([*PLAIT, "pub", "--broker", address, "x=50"]).returncode
+
+        assert publish() != 0
+        path.write_text("allow * publish\n")
+        broker.send_signal(signal.SIGHUP)
+        assert any('"event": "rules"' in line for line in broker.stderr)
+        assert publish() == 0
+        path.write_text("alow * publish\n")
+        broker.send_signal(signal.SIGHUP)
+        assert any("rules not read" in line for line in broker.stderr)
+        assert publish() == 0
