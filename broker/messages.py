@@ -52,6 +52,7 @@ class RefusalCode(enum.StrEnum):
     NOT_OWNER = "not-owner"
     NAME_TAKEN = "name-taken"
     NOT_ALLOWED = "not-allowed"
+    NO_ORDER = "no-order"
 
 
 class GoodbyeCode(enum.StrEnum):
@@ -394,6 +395,18 @@ class Unsubscribe:
 
     operation: OperationId
     subscription: SubscriptionId
+
+
+@attrs.frozen(kw_only=True)
+class Rank:
+    """A client asks that a topic ranks above another one: they change places if it does not.
+
+    Confirmed when the root has taken it.
+    """
+
+    operation: OperationId
+    topic: Topic
+    above: Topic
 
 
 @attrs.frozen(kw_only=True)
@@ -844,7 +857,9 @@ class StatusReply:
 # All of it
 
 
-Operation = Join | Leave | Claim | Introduce | Advertise | Unadvertise | Subscribe | Unsubscribe
+Operation = (
+    Join | Leave | Claim | Introduce | Advertise | Unadvertise | Subscribe | Unsubscribe | Rank
+)
 """What is passed on from broker to broker, and confirmed back."""
 
 Message = (
@@ -893,6 +908,7 @@ Message = (
     | Admitted
     | Revoke
     | Errand
+    | Rank
 )
 
 MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
@@ -941,5 +957,6 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     65: Admitted,
     70: Revoke,
     71: Errand,
+    72: Rank,
 }
 """By their numbers on the wire, which come first. None is ever used again for something else."""

@@ -447,13 +447,17 @@ ROOT: Final = "root"
 """As near to a sequencer as `tno` can be, and as slow as one; to compare with."""
 HASH: Final = "hash"
 """Anywhere, as both documents have it: then topics have an order of their own, which can change."""
-MANAGERS: Final = (SUMMIT, ROOT, HASH)
+HASH_COUNT: Final = "hash-count"
+"""The same, and topics change places by how often was published on them, as published."""
+HASH_RATE: Final = "hash-rate"
+"""And by how often of late."""
+MANAGERS: Final = (SUMMIT, ROOT, HASH, HASH_COUNT, HASH_RATE)
 """Where the managers of topics are, under `tno`."""
 
 
 def ordering_of(name: str, managers: str) -> type[Ordering]:  # type: ignore[type-arg]
     """What settles publications under this ordering, with managers of topics there."""
-    is_hashed = name == TotalNotification.name and managers == HASH
+    is_hashed = name == TotalNotification.name and managers in (HASH, HASH_COUNT, HASH_RATE)
     return HashedNotification if is_hashed else ORDERINGS_OF_HOSTS[name]
 
 

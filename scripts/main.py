@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, str]] = {
     "certs": "Authorities, certificates and tokens for an overlay.",
     "users": "Who may connect with a password.",
     "status": "Every broker: who plays it, queues, what it holds and why.",
+    "rank": "Have a topic rank above another one, where topics have an order.",
     "move": "Have a broker played by another process, while all goes on.",
     "audit": "The guarantees of any number of runs, checked on Spark.",
     "verify-order": "Order among topics, judged by stamps alone.",

@@ -53,6 +53,8 @@ class Managers(enum.StrEnum):
     SUMMIT = "summit"
     ROOT = "root"
     HASH = "hash"
+    HASH_COUNT = "hash-count"
+    HASH_RATE = "hash-rate"
 
 
 class LoggingLevel(enum.StrEnum):
@@ -87,7 +89,7 @@ ORDERINGS: Final = {
     "PUBLISHED-WHOLE-QUEUE": Ordering.PUBLISHED_WHOLE_QUEUE,
 }
 DETECTIONS: Final = {"fast": Detection.FAST, "exact": Detection.EXACT}
-MANAGERS: Final = {"summit": Managers.SUMMIT, "root": Managers.ROOT, "hash": Managers.HASH}
+MANAGERS: Final = {managers.value: managers for managers in Managers}
 LOGGING_LEVELS: Final = {"full": LoggingLevel.FULL, "light": LoggingLevel.LIGHT}
 
 

@@ -210,6 +210,12 @@ class ClientCore:
         self.detecting.forget(subscription)
         return self.interests.unsubscribe(subscription)
 
+    def rank(self, now: float, topic: Topic, above: Topic) -> OperationId:
+        """Ask for a topic to rank above another one, where topics have an order of their own."""
+        self._require_open()
+        self._now = now
+        return self.interests.rank(topic, above)
+
     def leave(self, now: float) -> OperationId:
         """Leave the overlay when all is stable; `Stop` follows when the broker has confirmed it."""
         self._require_open()

@@ -16,12 +16,13 @@ from plait.broker.client.stream import Stream
 from plait.broker.codec import decode_content
 from plait.broker.effects import EndOperation, Refusal, ReportRevoked
 from plait.broker.machine.rebuild import Told
-from plait.broker.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
+from plait.broker.messages import Advertise, Rank, Subscribe, Unadvertise, Unsubscribe
 from plait.broker.outbox import Outbox
 from plait.routing.filter_text import parse_filter
 from plait.routing.filters import Filter
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.tables import Advertisement, RoutingEntry, Subscription
+from plait.routing.topics.protocol import Topic
 from plait.routing.values import Content
 
 MATCHES_REMEMBERED: Final = 4096
@@ -85,6 +86,8 @@ class Interests:
         self._advertisements: dict[AdvertisementId, Interest[AdvertisementId]] = {}
         self._subscriptions: dict[SubscriptionId, Interest[SubscriptionId]] = {}
         self._requests: dict[OperationId, _Request] = {}
+        self._rankings: dict[OperationId, Rank] = {}
+        """That topics are to change places, until it is confirmed: to ask twice does no harm."""
         self._withdrawals: dict[OperationId, tuple[int, AdvertisementId]] = {}
         """Advertisements to be withdrawn once the publication of this number is stable."""
         self._restoring: set[OperationId] = set()
@@ -160,6 +163,14 @@ class Interests:
             if not interest.is_withdrawn:
                 self.unsubscribe(interest.name)
 
+    def rank(self, topic: Topic, above: Topic) -> OperationId:
+        """Ask for a topic to rank above another one."""
+        operation = self.new_operation()
+        self._rankings[operation] = Rank(operation=operation, topic=topic, above=above)
+        if self._may_tell:
+            self._stream.request(self._rankings[operation])
+        return operation
+
     @property
     def sessions(self) -> int:
         """How many have begun."""
@@ -232,11 +243,15 @@ class Interests:
             # What is withdrawn must not come back.
             if request.message and (request.is_withdrawal or not request.interest.withdrawn_in):
                 self._stream.request(request.message)
+        for ranking in self._rankings.values():
+            self._stream.request(ranking)
 
     # --- what the broker answers ----------------------------------------------------------------
 
     def on_confirm(self, operation: OperationId) -> None:
         """An operation has come to its end; of one that nobody waits for it says nothing."""
+        if self._rankings.pop(operation, None) is not None:
+            self._outbox.add(EndOperation(operation, None))
         request = self._requests.pop(operation, None)
         if request is None:
             return
@@ -249,6 +264,8 @@ class Interests:
 
     def on_refuse(self, operation: OperationId, refusal: Refusal) -> None:
         """Nothing has come of an operation."""
+        if self._rankings.pop(operation, None) is not None:
+            self._outbox.add(EndOperation(operation, refusal))
         request = self._requests.pop(operation, None)
         if request is None:
             return
@@ -329,6 +346,8 @@ class Interests:
         for subscription in self._subscriptions.values():
             subscription.wire_id = SubscriptionId(self._name_now(subscription.name))
             self._ask_anew(subscription, asking)
+        for ranking in self._rankings.values():
+            self._stream.request(ranking)
 
     def _ask_anew(self, interest: Interest[Any], asking: Mapping[Any, OperationId]) -> OperationId:
         operation = asking.get(interest.name)

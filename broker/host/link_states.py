@@ -49,6 +49,7 @@ from plait.broker.messages import (
     ProbeReply,
     Progress,
     Publish,
+    Rank,
     Recall,
     Refuse,
     Relocate,
@@ -117,7 +118,7 @@ FORBIDDEN_TO_CLIENTS: Final = ~(Flag.UNORDERED | Flag.URGENT)
 FORBIDDEN_FROM_ABOVE: Final = Flag.AWAITED
 """A parent settles, and waits for no child."""
 
-_REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe})
+_REQUESTS: Final = frozenset({Join, Leave, Advertise, Unadvertise, Subscribe, Unsubscribe, Rank})
 IN_BATCHES: Final = _REQUESTS | {
     *(Publish, Settled, Acknowledge, Defer, PlacesRequest, Turns),
     *(Stamped, Recall, Entrust, StampRequest, StampReply, Begun, Errand),
@@ -333,6 +334,7 @@ CONDITIONS: Final[Mapping[LinkState, Mapping[type[Message], Condition]]] = {
         Subscribe: _is_own_subscription,
         Unsubscribe: _is_own_subscription,
         Join: _is_asked_by_itself,
+        Rank: _is_asked_by_itself,
         Leave: _leaves_itself,
         Goodbye: _goes_as_anybody_may,
     },

@@ -16,78 +16,46 @@ All that machines know after a step is in the step log, so nothing they decided 
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import attrs
 
 from plait.broker.codec import decode_content
-from plait.broker.errors import RemoteProtocolError
-from plait.broker.machine.errands import Errands, Memory
+from plait.broker.machine.council import Council
 from plait.broker.machine.interests import life_of
 from plait.broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
 from plait.broker.machine.publications import Delayed
 from plait.broker.machine.queues import QueuedPublications
 from plait.broker.machine.topics import objection_to, stamped, topic_of
-from plait.broker.messages import Confirm, Errand, Flag, Message, Publish, Stamped, To
+from plait.broker.messages import Confirm, Errand, Flag, Message, Publish, Stamped
 from plait.faulttol.steplog import Entry, Key, StepLog
 from plait.routing.filters import Filter
 from plait.routing.ids import NodeId
 from plait.routing.tables import Advertisement, Subscription
 from plait.routing.topics import protocol
+from plait.routing.topics.popularity import COUNT, FIXED, RATE
 from plait.routing.topics.portable import (
-    UnreadableError,
-    restore,
-    state_of,
-    structure_of,
     text_of,
     value_of,
-    whole_text_of,
 )
 from plait.routing.topics.position import Position
 from plait.routing.topics.protocol import (
-    COORDINATOR,
-    Appoint,
-    Create,
-    Effect,
-    Fill,
-    ManagerOf,
-    Notify,
-    Send,
     Stamp,
-    Subscribed,
     Topic,
 )
-from plait.routing.topics.structure import Structure
 from plait.routing.topics.table import TopicTable
-from plait.routing.topics.total import (
-    Ask,
-    Base,
-    Left,
-    Manager,
-    Prepare,
-    Read,
-    Start,
-    Subscriber,
-    TotalCoordinator,
-)
 
-MANAGER: Final = "manager "
-SUBSCRIBER: Final = "subscriber "
-WAY: Final = "way "
 ASKED: Final = "asked "
 """What a name in the memory begins with, and what of."""
-THE_COORDINATOR: Final = "coordinator"
-STRUCTURE: Final = "structure"
-NO_TOPIC: Final = Topic("")
-
-Role = Manager | Subscriber | TotalCoordinator
 
 
 class HashedTopicPublications(QueuedPublications):
     """The publications under way at a broker that may manage some topics."""
 
     is_told_everywhere: ClassVar = True
+    adapting: ClassVar[str] = FIXED
+    """How topics change places."""
 
     def __init__(self, **parts: Any) -> None:
         """Begin with none; the parts are those of `Publications`."""
@@ -97,27 +65,17 @@ class HashedTopicPublications(QueuedPublications):
         self._table = table
         table.when_subscribed = self._on_subscribed
         table.when_left = self._on_left
-        self._memory = Memory()
-        self._errands = Errands(
-            self.interests.node, self.neighbours, self._steps, self._memory, self._carry_out
+        self._council = Council(
+            self.interests.node,
+            self.neighbours,
+            self._steps,
+            adapting=self.adapting,
+            has_topic=table.has,
         )
-        self._structure = Structure(0, (), set(), {})
-        self._machines: dict[str, Role] = {}
-        """Managers, subscribers and the coordinator, by their names in the memory."""
-        if self.neighbours.parent is None:
-            self._machines[THE_COORDINATOR] = TotalCoordinator(self._structure, {}, sharers=1)
-        self._stirred: dict[str, None] = {}
-        """The machines that may have come to know something in this step."""
-        self._ways: dict[str, tuple[NodeId, ...]] = {}
-        """To those to whom a machine here may have something to say later."""
         self._unsent: dict[NodeId, deque[Arrival]] = {}
         """What was published here and has not been sent on, of each publisher in its order."""
         self._asked: dict[NodeId, Key] = {}
         """Of which of them a stamp was asked for."""
-        self._answers: list[protocol.Stamped] = []
-        """The stamps that have come in this step."""
-        self._ready: dict[NodeId, list[Key]] = {}
-        """What each client may have now."""
         self._announced: dict[Key, Position] = {}
         self._confirms: dict[NodeId, list[Delayed]] = {}
         """For clients that do not have yet all topics that they have asked for."""
@@ -131,187 +89,22 @@ class HashedTopicPublications(QueuedPublications):
         """Why a client cannot have such a subscription; empty if it can."""
         return objection_to(wanted)
 
-    # --- machines ---------------------------------------------------------------------------
-
     @property
     def topics_managed(self) -> int:
         """Of how many topics the manager is here."""
-        return sum(isinstance(machine, Manager) for machine in self._machines.values())
-
-    def _machine(self, name: str) -> Any:
-        self._stirred[name] = None
-        return self._machines[name]
-
-    def _perform(self, effects: Iterable[Effect], errand: Errand | None = None) -> None:
-        """Do what a machine wants done, which has taken this errand."""
-        is_told: set[type] = set()
-        for effect in effects:
-            match effect:
-                case Send(message=Prepare() as message):
-                    if Prepare not in is_told:
-                        is_told.add(Prepare)
-                        self._say(To.EVERYBODY, message)
-                case Send(message=Start(structure=structure)):
-                    if Start not in is_told:
-                        is_told.add(Start)
-                        self._go(To.EPOCH, whole_text_of(structure))
-                case Send(message=Base()):
-                    pass  # they know it from the structure
-                case Send(to=ManagerOf(topic), message=Fill() as message):
-                    asker = message.publisher
-                    self._say(To.MANAGER, message, topic, asker, self._way_to(asker, errand))
-                case Send(to=ManagerOf(topic), message=message):
-                    self._say(To.MANAGER, message, topic)
-                case Send(to=to, message=message) if to == COORDINATOR:
-                    self._say(To.COORDINATOR, message, asker=getattr(message, "subscriber", ""))
-                case Send(to=str() as to, message=message):
-                    self._say(To.ASKER, message, asker=to, way=self._way_to(to, errand))
-                case Appoint(topic):
-                    self._errands.place(topic)
-
-    def _perform_for(self, client: NodeId, effects: Sequence[Effect]) -> None:
-        """Do what the machine of a client here wants done."""
-        ready = self._ready.setdefault(client, [])
-        for effect in effects:
-            match effect:
-                case Notify(label):
-                    ready.append(label)  # type: ignore[arg-type]
-                case Subscribed(topic) if not self._table.has(client, topic):
-                    subscriber = self._machine(SUBSCRIBER + client)
-                    self._perform_for(client, subscriber.unsubscribe(topic))
-                case Send(to=ManagerOf(topic), message=Read() as message):
-                    self._say(To.MANAGER, message, topic, message.subscriber)
-                case Send():
-                    self._perform([effect])
-
-    def _way_to(self, asker: str, errand: Errand | None) -> tuple[NodeId, ...]:
-        if errand is not None and errand.asker == asker:
-            return errand.way
-        return self._ways.get(asker, ())
-
-    def _say(
-        self,
-        to: To,
-        message: object,
-        topic: Topic = NO_TOPIC,
-        asker: str = "",
-        way: tuple[NodeId, ...] = (),
-    ) -> None:
-        self._go(to, text_of(message), topic, asker, way)
-
-    def _go(
-        self,
-        to: To,
-        text: str,
-        topic: Topic = NO_TOPIC,
-        asker: str = "",
-        way: tuple[NodeId, ...] = (),
-    ) -> None:
-        self._errands.go(Errand(to=to, topic=topic, asker=asker, way=way, said=text.encode()))
-
-    def _carry_out(self, errand: Errand) -> None:
-        """Let whoever it is for take an errand."""
-        text = errand.said.decode()
-        if errand.to is To.EPOCH:
-            self._begin_epoch(structure_of(text))
-            return
-        message = value_of(text, {self._structure.epoch: self._structure})
-        match errand.to:
-            case To.COORDINATOR:
-                self._note_way(errand, message)
-                self._perform(self._machine(THE_COORDINATOR).take(message), errand)
-            case To.MANAGER:
-                self._note_way(errand, message)
-                name = MANAGER + errand.topic
-                if name not in self._machines:
-                    raise RemoteProtocolError(f"{errand.topic!r} is not managed here")
-                self._perform(self._machine(name).take(message), errand)
-            case To.PLACE:
-                name = MANAGER + errand.topic
-                self._machines.setdefault(name, Manager(errand.topic, self._structure))
-                self._stirred[name] = None
-            case To.ASKER:
-                self._take_answer(errand, message)
-            case _:
-                self._hear(message)
-
-    def _note_way(self, errand: Errand, message: object) -> None:
-        """Remember the way to somebody to whom something may have to be said later."""
-        asker = errand.asker
-        if isinstance(message, Left) and message.is_gone:
-            self._ways.pop(asker, None)
-            self._memory.put(WAY + asker, "")
-        elif isinstance(message, Ask | Create | Fill) and self._ways.get(asker) != errand.way:
-            self._ways[asker] = errand.way
-            self._memory.put(WAY + asker, text_of(errand.way))
-
-    def _take_answer(self, errand: Errand, message: object) -> None:
-        if isinstance(message, protocol.Stamped):
-            self._answers.append(message)
-            return
-        client = NodeId(errand.asker.rpartition("/")[0])
-        subscriber = self._machines.get(SUBSCRIBER + client)
-        if isinstance(subscriber, Subscriber) and subscriber.name == errand.asker:
-            self._stirred[SUBSCRIBER + client] = None
-            self._perform_for(client, subscriber.take(message))
-
-    def _hear(self, message: object) -> None:
-        """Something is said to everybody."""
-        if isinstance(message, Prepare):
-            for name, machine in list(self._machines.items()):
-                if isinstance(machine, Manager):
-                    self._perform(self._machine(name).take(message))
-        elif isinstance(message, protocol.Stamped):  # of something that nobody has
-            for client, subscriber in self._subscribers():
-                effects = subscriber.notify(None, message.topic, message.stamp)
-                self._perform_for(client, effects)
-
-    def _begin_epoch(self, structure: Structure) -> None:
-        if structure.epoch <= self._structure.epoch:
-            return
-        self._structure = structure
-        self._memory.put(STRUCTURE, whole_text_of(structure))
-        for name, machine in list(self._machines.items()):
-            if isinstance(machine, Manager):
-                self._perform(self._machine(name).take(Start(structure=structure)))
-        base = Base(epoch=structure.epoch, base=structure.base)
-        for client, subscriber in self._subscribers():
-            self._perform_for(client, subscriber.take(base))
-
-    def _subscribers(self) -> list[tuple[NodeId, Subscriber]]:
-        """The machines of all clients here, which are about to know something."""
-        found = [(n, m) for n, m in self._machines.items() if isinstance(m, Subscriber)]
-        self._stirred |= {name: None for name, _ in found}
-        return [(NodeId(name.removeprefix(SUBSCRIBER)), machine) for name, machine in found]
+        return self._council.topics_managed
 
     # --- what clients ask for -----------------------------------------------------------------
 
     def _on_subscribed(self, topic: Topic, entry: Subscription) -> None:
         client = self.neighbours.below.get(entry.hop)
-        if self._again is not None or client is None or not is_client(client):
-            return
-        name = SUBSCRIBER + client.node
-        if name not in self._machines:
-            life = life_of(client.node, client.incarnation)
-            structure = self._structure
-            self._machines[name] = Subscriber(life, (), structure.epoch, structure.base)
-        self._perform_for(client.node, self._machine(name).subscribe(topic))
+        if self._again is None and client is not None and is_client(client):
+            self._council.subscribe(client.node, life_of(client.node, client.incarnation), topic)
 
     def _on_left(self, topic: Topic, entry: Subscription) -> None:
         client = self.neighbours.below.get(entry.hop)
-        if self._again is not None or client is None or self._table.has(client.node, topic):
-            return
-        if SUBSCRIBER + client.node in self._machines:
-            subscriber = self._machine(SUBSCRIBER + client.node)
-            self._perform_for(client.node, subscriber.unsubscribe(topic))
-
-    def _let_go_of(self, name: str) -> None:
-        """A subscriber is gone, whatever it had."""
-        subscriber = self._machines.pop(name)
-        assert isinstance(subscriber, Subscriber)
-        self._stirred[name] = None
-        left = Left(subscriber=subscriber.name, topics=frozenset(), is_gone=True)
-        self._say(To.COORDINATOR, left, asker=subscriber.name)
+        if self._again is None and client is not None and not self._table.has(client.node, topic):
+            self._council.unsubscribe(client.node, topic)
 
     def send_in_turn(
         self,
@@ -320,7 +113,7 @@ class HashedTopicPublications(QueuedPublications):
         about: Advertisement | Subscription | None = None,
     ) -> None:
         """Confirm nothing to a client before it has all topics that it has asked for."""
-        if isinstance(message, Confirm) and SUBSCRIBER + neighbour.node in self._machines:
+        if isinstance(message, Confirm) and self._council.subscriber(neighbour.node) is not None:
             delayed = Delayed(set(), neighbour, message, about)
             self._confirms.setdefault(neighbour.node, []).append(delayed)
         else:
@@ -328,8 +121,8 @@ class HashedTopicPublications(QueuedPublications):
 
     def _confirm_what_is_done(self) -> None:
         for client in list(self._confirms):
-            subscriber = self._machines.get(SUBSCRIBER + client)
-            if isinstance(subscriber, Subscriber) and subscriber.is_pending:
+            subscriber = self._council.subscriber(client)
+            if subscriber is not None and subscriber.is_pending:
                 continue
             for each in self._confirms.pop(client):
                 super().send_in_turn(each.neighbour, each.message, each.about)
@@ -342,16 +135,19 @@ class HashedTopicPublications(QueuedPublications):
         """Wait no longer for a neighbour, nor with what was held back before it."""
         super().forget(gone)
         self._confirms.pop(gone.node, None)
-        self._ready.pop(gone.node, None)
-        if SUBSCRIBER + gone.node in self._machines:
-            self._let_go_of(SUBSCRIBER + gone.node)
+        if is_client(gone):
+            self._council.let_go_of(gone.node)
 
     def introduce(self, newcomer: Below) -> None:
         """Tell a broker that has joined which epoch it is."""
-        if self._again is None and self._structure.epoch:
-            text = whole_text_of(self._structure).encode()
-            errand = Errand(to=To.EPOCH, topic=NO_TOPIC, asker="", way=(), said=text)
-            self._errands.introduce(newcomer, errand)
+        if self._again is None:
+            self._council.introduce(newcomer)
+
+    def rank(self, topic: Topic, above: Topic) -> str:
+        """Have a topic rank above another one; returns why not, if that cannot be."""
+        if self._again is None and self.neighbours.parent is None:
+            self._council.rank(topic, above)
+        return ""
 
     # --- on their way -----------------------------------------------------------------------
 
@@ -362,10 +158,7 @@ class HashedTopicPublications(QueuedPublications):
             self._announced[key] = notice.position
         elif isinstance(notice, Errand) and not is_client(source):
             if self._again is None:
-                try:
-                    self._errands.take(source, notice)
-                except UnreadableError as error:
-                    raise RemoteProtocolError(f"errand of {source.node}: {error}") from None
+                self._council.take(source, notice)
         else:
             super().on_notice(source, notice)
 
@@ -413,9 +206,8 @@ class HashedTopicPublications(QueuedPublications):
                 continue
             topic = topic_of(decode_content(arrival.publication.content), arrival.source)
             self._asked[publisher] = arrival.key
-            self._memory.put(ASKED + publisher, text_of(arrival.key))
-            here = self._errands.node
-            self._say(To.MANAGER, Create(label=arrival.key, publisher=here), topic, here)
+            self._council.memory.put(ASKED + publisher, text_of(arrival.key))
+            self._council.ask_for_stamp(arrival.key, topic)
 
     def _take_stamp(self, answer: protocol.Stamped) -> None:
         """Send on what it is for, if that is here."""
@@ -423,12 +215,12 @@ class HashedTopicPublications(QueuedPublications):
         unsent = self._unsent.get(key[0], ())
         if self._asked.get(key[0]) == key:
             del self._asked[key[0]]
-            self._memory.put(ASKED + key[0], "")
+            self._council.memory.put(ASKED + key[0], "")
         if unsent and unsent[0].key == key:
             self._written.append((key, answer.topic, answer.stamp))
             self._send_on(unsent[0], _position_of(answer.topic, answer.stamp))
         else:
-            self._say(To.EVERYBODY, answer)
+            self._council.call_void(answer)
 
     def _send_on(self, arrival: Arrival, position: Position | None) -> None:
         """Send a publication of a client here wherever it is wanted now."""
@@ -464,15 +256,14 @@ class HashedTopicPublications(QueuedPublications):
             return
         position = arrival.position
         if position is None:
-            self._ready.setdefault(client.node, [])
+            self._council.ready.setdefault(client.node, [])
         else:
             topic = topic_of(decode_content(arrival.publication.content), arrival.source)
             stamp = Stamp(entries={**position.behind, topic: position.number}, epoch=position.epoch)
-            subscriber = self._machine(SUBSCRIBER + client.node)
-            self._perform_for(client.node, subscriber.notify(arrival.key, topic, stamp))
+            self._council.offer(client.node, arrival.key, topic, stamp)
 
     def _hand_over_what_is_ready(self) -> None:
-        ready, self._ready = self._ready, {}
+        ready, self._council.ready = self._council.ready, {}
         for node, keys in ready.items():
             left = list(self.queued_for(node))
             by_key = {arrival.key: arrival for arrival in left}
@@ -491,8 +282,8 @@ class HashedTopicPublications(QueuedPublications):
 
     def _drop_what_is_of_no_use(self, client: Below) -> None:
         """Let go of what its subscriber will not have: it was published before, or it has left."""
-        subscriber = self._machines.get(SUBSCRIBER + client.node)
-        held = subscriber.held if isinstance(subscriber, Subscriber) else ()
+        subscriber = self._council.subscriber(client.node)
+        held = () if subscriber is None else subscriber.held
         dropped = [
             arrival
             for arrival in self.queued_for(client.node)
@@ -523,9 +314,9 @@ class HashedTopicPublications(QueuedPublications):
         while True:
             for publisher in list(self._unsent):
                 self._advance(publisher)
-            if not self._answers:
+            if not self._council.answers:
                 return
-            answers, self._answers = self._answers, []
+            answers, self._council.answers = self._council.answers, []
             for answer in answers:
                 self._take_stamp(answer)
 
@@ -534,14 +325,8 @@ class HashedTopicPublications(QueuedPublications):
         if self._again is None:
             self._send_on_what_is_stamped()
             self._hand_over_what_is_ready()
-            self._errands.forget_what_is_over()
-        self._errands.end_step()
+        self._steps.memory = self._council.end_step(is_first=self._again is None)
         self._confirm_what_is_done()
-        for name in self._stirred:
-            machine = self._machines.get(name)
-            self._memory.put(name, "" if machine is None else state_of(machine))
-        self._stirred.clear()
-        self._steps.memory = self._memory.take_changes()
         self._steps.stamps = tuple(
             (key, (stamp.epoch, *stamp.entries.values()), (topic, *stamp.entries))
             for key, topic, stamp in self._written
@@ -553,20 +338,18 @@ class HashedTopicPublications(QueuedPublications):
     def release_what_is_due(self) -> None:
         """After a rebuild: what is void, and who has failed, too."""
         for answer in self._orphans:
-            self._say(To.EVERYBODY, answer)
+            self._council.call_void(answer)
         self._orphans.clear()
-        here = {SUBSCRIBER + node for node in self.neighbours.below}
-        for name in [n for n in self._machines if n.startswith(SUBSCRIBER) and n not in here]:
-            self._let_go_of(name)
+        self._council.let_go_of_others(self.neighbours.below)
 
     # --- in a rebuild -----------------------------------------------------------------------
 
     def begin_life(self, log: StepLog) -> None:
         """Begin where a log begins, with what was known by then."""
         self._again = {}
-        self._memory.learn(log.memory_at_base().items())
-        self._errands.begin_life()
-        self._know(self._memory.known)
+        memory = log.memory_at_base()
+        self._council.begin_life(memory)
+        self._know(memory)
 
     def begin_again(self, entry: Entry) -> None:
         """Take the step of this entry once more."""
@@ -593,51 +376,38 @@ class HashedTopicPublications(QueuedPublications):
             elif answer is not None:
                 self._orphans.append(answer)
         changes = dict(entry.memory)
-        self._memory.learn(entry.memory)
+        self._council.end_again(changes)
         self._know(changes)
         super().end_again()
         for client in list(self._queues):
             if client in self.neighbours.below:
                 self._drop_what_is_of_no_use(self.neighbours.below[client])
-        self._errands.end_again(changes)
-        self._memory.take_changes()
+        self._council.say_again(changes)
 
     def _know(self, changes: Mapping[str, str]) -> None:
-        """Let machines be as a log says."""
-        if STRUCTURE in changes:
-            self._structure = structure_of(changes[STRUCTURE])
-        structures = {self._structure.epoch: self._structure}
+        """Know for what stamps were asked."""
         for name, text in changes.items():
-            if name.startswith((MANAGER, SUBSCRIBER, THE_COORDINATOR)):
-                if not text:
-                    self._machines.pop(name, None)
-                    continue
-                machine = self._machines.setdefault(name, _new_machine(name, self._structure))
-                restore(machine, text, structures)
-            elif name.startswith(WAY):
-                self._ways.pop(name.removeprefix(WAY), None)
-                if text:
-                    self._ways[name.removeprefix(WAY)] = value_of(text, structures)
-            elif name.startswith(ASKED):
+            if name.startswith(ASKED):
                 publisher = NodeId(name.removeprefix(ASKED))
                 self._asked.pop(publisher, None)
                 if text:
-                    self._asked[publisher] = value_of(text, structures)
+                    self._asked[publisher] = value_of(text, {})
 
     def state(self) -> Mapping[str, Mapping[Any, Any]]:
         """What it knows beyond streams, to be compared."""
-        known = {n: text for n, text in self._memory.known.items() if not n.startswith("said ")}
-        machines = {name: state_of(machine) for name, machine in self._machines.items()}
-        return {**super().state(), "memory": known, "machines": machines}
+        return {**super().state(), **self._council.state()}
 
 
-def _new_machine(name: str, structure: Structure) -> Role:
-    """One that is about to know something else."""
-    if name == THE_COORDINATOR:
-        return TotalCoordinator(structure, {})
-    if name.startswith(MANAGER):
-        return Manager(Topic(name.removeprefix(MANAGER)), structure)
-    return Subscriber(NodeId(""), ())
+class CountingTopicPublications(HashedTopicPublications):
+    """The same, where topics change places by how much is published on them, as published."""
+
+    adapting: ClassVar = COUNT
+
+
+class RatingTopicPublications(HashedTopicPublications):
+    """And where they do by how much is published on them of late."""
+
+    adapting: ClassVar = RATE
 
 
 def _position_of(topic: Topic, stamp: Stamp) -> Position:

@@ -15,7 +15,11 @@ from plait.broker.effects import Level
 from plait.broker.errors import RemoteProtocolError
 from plait.broker.limits import Limits
 from plait.broker.machine.counting import Counters
-from plait.broker.machine.hashed import HashedTopicPublications
+from plait.broker.machine.hashed import (
+    CountingTopicPublications,
+    HashedTopicPublications,
+    RatingTopicPublications,
+)
 from plait.broker.machine.interests import Interests, Observer
 from plait.broker.machine.names import Names, Newcomer
 from plait.broker.machine.neighbours import Above, Below, Neighbour, Neighbours, Progress, is_client
@@ -36,7 +40,9 @@ from plait.broker.messages import (
     Leave,
     Message,
     NodeKind,
+    Operation,
     Publish,
+    Rank,
     RefusalCode,
     Refuse,
     Settings,
@@ -50,6 +56,8 @@ from plait.faulttol.steplog import Standing, Taken
 from plait.routing.ids import NodeId, OperationId
 from plait.routing.orderings import (
     HASH,
+    HASH_COUNT,
+    HASH_RATE,
     ROOT,
     FilteredSequencer,
     Published,
@@ -75,6 +83,8 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
 _PARTS_OF_MANAGERS: Final[Mapping[tuple[str, str], type[Publications]]] = {
     (TotalNotification.name, ROOT): RootedTopicPublications,
     (TotalNotification.name, HASH): HashedTopicPublications,
+    (TotalNotification.name, HASH_COUNT): CountingTopicPublications,
+    (TotalNotification.name, HASH_RATE): RatingTopicPublications,
 }
 """And where managers of topics are elsewhere than they are if nothing is said."""
 
@@ -274,6 +284,8 @@ class Machine:
                 self._on_leave(source, message, now)
             case Refuse():
                 self._on_refuse(source, message, now)
+            case Rank():
+                self._on_rank(source, message, now)
             case Introduce(operation=operation):
                 others = [(other, message) for other in self.neighbours.strangers(source)]
                 self.requests.pass_on(operation, source, others, now)
@@ -426,6 +438,18 @@ class Machine:
                 self._strangers.discard(source.hop)
                 self.interests.withdraw_unsure(source.hop, self._now)
             self.requests.on_confirm(source, operation)
+
+    def _on_rank(self, source: Neighbour, message: Rank, now: float) -> None:
+        """Topics are to change places: the root sees to that, which has taken it then."""
+        parent = self.neighbours.parent
+        reason = self.publications.rank(message.topic, message.above)
+        if reason:
+            self.requests.refuse(source, message.operation, RefusalCode.NO_ORDER, reason)
+        else:
+            others: list[tuple[Neighbour, Operation]] = (
+                [] if parent is None else [(parent, message)]
+            )
+            self.requests.pass_on(message.operation, source, others, now)
 
     def _on_refuse(self, source: Neighbour, refuse: Refuse, now: float) -> None:
         if refuse.operation == self._own_join and isinstance(source, Above):

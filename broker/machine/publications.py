@@ -37,6 +37,7 @@ from plait.routing.filters import Filter
 from plait.routing.ids import NodeId
 from plait.routing.orderings import Ordering
 from plait.routing.tables import Advertisement, Subscription
+from plait.routing.topics.protocol import Topic
 
 
 @attrs.define(eq=False)
@@ -483,6 +484,11 @@ class Publications:
 
     def release_what_is_due(self) -> None:
         """After a rebuild: let go what only waited for something that will not come."""
+
+    def rank(self, topic: Topic, above: Topic) -> str:
+        """Have a topic rank above another one; returns why not, if that cannot be."""
+        del topic, above
+        return "topics have no order of their own here: under tno they do, with --managers hash"
 
     def introduce(self, newcomer: Below) -> None:
         """A broker has joined below, and is told what there is."""

@@ -66,6 +66,7 @@ from plait.routing.errors import TrapWarning
 from plait.routing.filter_text import parse_filter, topic_filter
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.patterns.detection import Detection
+from plait.routing.topics.protocol import Topic
 from plait.routing.traps import traps_of_filter
 from plait.routing.values import Content, ContentError
 
@@ -393,6 +394,16 @@ class Client:
         )
         await self._begin_subscription(subscription, operation)
         return subscription
+
+    async def rank(self, topic: str, *, above: str) -> None:
+        """Have a topic rank above another one: they change places if it does not.
+
+        Where topics have managers that a hash has put somewhere (`--managers hash`), they have an
+        order, and what is published on a higher topic visits fewer of them.
+        """
+        _require_text("topic", topic)
+        _require_text("topic", above)
+        await self._perform(self._core.rank(self._driver.now(), Topic(topic), Topic(above)))
 
     @contextlib.asynccontextmanager
     async def detect(

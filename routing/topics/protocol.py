@@ -71,6 +71,8 @@ class Fill:
     """Whom it has still to visit."""
     order: tuple[Topic, ...] = ()
     """The order of topics in the stamp's epoch."""
+    passes: str = ""
+    """The highest topic on the way so far in whose place its own should be; empty if in none's."""
 
 
 @attrs.frozen(kw_only=True)

@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 
 from plait.routing.ids import NodeId
+from plait.routing.topics.popularity import COUNT, FIXED, is_due, passing, rate_of
 from plait.routing.topics.protocol import (
     COORDINATOR,
     Appoint,
@@ -67,6 +68,14 @@ class Left:
     topics: frozenset[Topic]
     is_gone: bool = False
     """Whether it will never have anything any more."""
+
+
+@attrs.frozen(kw_only=True)
+class WantAbove:
+    """A topic is to be above another one: they change places if it is not."""
+
+    topic: Topic
+    other: Topic
 
 
 @attrs.frozen(kw_only=True)
@@ -133,9 +142,12 @@ class Base:
 class Manager:
     """The manager of one topic."""
 
-    def __init__(self, topic: Topic, structure: Structure) -> None:
-        """Begin with the first epoch."""
+    def __init__(self, topic: Topic, structure: Structure, adapting: str = FIXED) -> None:
+        """Begin with an epoch; topics change places by how much is published on them, or do not."""
         self.topic = topic
+        self._adapting = adapting
+        self._rates: dict[Topic, int] = {}
+        """How much of what has come by of late was on which topic."""
         self.number = 0
         """Of the last publication on this topic."""
         self._structure = structure
@@ -197,13 +209,28 @@ class Manager:
             stamp=Stamp(entries={**entries, self.topic: self.number}, epoch=structure.epoch),
             path=structure.path(self.topic),
         )
+        self._look_how_popular(fill)
         return self._pass_on(fill)
+
+    def _look_how_popular(self, fill: Fill) -> bool:
+        """Whether what passes should be on a topic in this one's place."""
+        if self._adapting == FIXED:
+            return False
+        if self._adapting == COUNT:
+            return is_due(fill.stamp.entries[fill.topic], self.number)
+        passing(self._rates, fill.topic, self._structure.rank)
+        return is_due(rate_of(self._rates, fill.topic), rate_of(self._rates, self.topic))
 
     @staticmethod
     def _pass_on(fill: Fill) -> list[Effect]:
         if fill.path:
             return [Send(ManagerOf(fill.path[0]), attrs.evolve(fill, path=fill.path[1:]))]
-        return [Send(fill.publisher, Stamped(label=fill.label, topic=fill.topic, stamp=fill.stamp))]
+        stamped = Stamped(label=fill.label, topic=fill.topic, stamp=fill.stamp)
+        effects: list[Effect] = [Send(fill.publisher, stamped)]
+        if fill.passes:  # the highest one asks
+            wanted = WantAbove(topic=fill.topic, other=Topic(fill.passes))
+            effects.append(Send(COORDINATOR, wanted))
+        return effects
 
     def _fill(self, fill: Fill) -> list[Effect]:
         structure, topic, stamp = self._structure, fill.topic, fill.stamp
@@ -217,6 +244,8 @@ class Manager:
             assert self._passed[topic] < number, f"{fill} after {self._passed[topic]}"
             self._passed[topic] = number
             stamp = attrs.evolve(stamp, entries={**stamp.entries, self.topic: self.number})
+        if self._look_how_popular(fill):
+            fill = attrs.evolve(fill, passes=self.topic)
         return self._pass_on(attrs.evolve(fill, stamp=stamp))
 
     # --- from one epoch to the next ---------------------------------------------------------
@@ -289,6 +318,8 @@ class TotalCoordinator:
                     return []
                 self._order = swapped(self._order, one, other)
                 return self._change()
+            case WantAbove(topic=topic, other=other):
+                return self._rank(topic, other)
             case Closed():
                 return self._note_closed(message)
         raise TypeError(f"the coordinator does not take {message}")
@@ -320,6 +351,15 @@ class TotalCoordinator:
         if gone:
             self._lingering[name] = self._lingering.get(name, frozenset()) | gone
         return self._change() if len(self._lingering) > LINGERING_MAX else []
+
+    def _rank(self, topic: Topic, other: Topic) -> list[Effect]:
+        """Asked twice, it is done once; and what nobody has subscribed to is nowhere."""
+        if not {topic, other} <= set(self._order):
+            return []
+        if self._order.index(topic) <= self._order.index(other):
+            return []
+        self._order = swapped(self._order, topic, other)
+        return self._change()
 
     def _change(self) -> list[Effect]:
         if self._is_changing:

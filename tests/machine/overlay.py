@@ -31,6 +31,7 @@ from plait.broker.messages import (
     Message,
     NodeKind,
     Publish,
+    Rank,
     Settings,
     Stamped,
     Subscribe,
@@ -154,6 +155,9 @@ class Leaf:
     def unadvertise(self, name: AdvertisementId) -> None:
         about = self.entry(name, self.advertisements.pop(name)[0])
         self.request(Unadvertise(operation=self.operation(), advertisement=name), about)
+
+    def rank(self, topic: Topic, above: Topic) -> None:
+        self.request(Rank(operation=self.operation(), topic=topic, above=above))
 
     def join(self) -> None:
         """Greet, and ask to be let in."""
@@ -1061,6 +1065,8 @@ class World:
                 mine_too = [n for n, (_, is_active) in leaf.advertisements.items() if is_active]
                 if len(mine_too) > 1 and not leaf.sent.kept:
                     leaf.unadvertise(self.random.choice(mine_too))
+            case "rank":
+                leaf.rank(Topic(what[2]), Topic(what[3]))
             case "publish":
                 if any(
                     is_active and parse_filter(text).matches(content_of(what[3]))
