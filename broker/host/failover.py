@@ -173,6 +173,7 @@ class Failover:
                 takeover = parts.takeovers.of(next(iter(region)))
                 assert takeover is not None
                 self._go_on(takeover, now)
+        self._visit_again(now)
         self._greetings.greet_waiting()
         self._end_visits()
         self._call_to_attach()
@@ -180,6 +181,19 @@ class Failover:
         parts.announcements.advance()
         if len(parts.takeovers):
             self.look_again_at(now + parts.me.limits.visit_timeout_s)
+
+    def _visit_again(self, now: float) -> None:
+        """Go on visiting whoever does not answer, whenever a pause between dials is over.
+
+        A process that is killed may still take a connection, and reset it: that proves nothing. The
+        next one is refused.
+        """
+        dialling = self._parts.dialling
+        for life in self._parts.doubts.unanswering():
+            self.visit(life)
+            wake = dialling.wake_at(now)
+            if wake is not None and not dialling.is_wanted(ToVisit(life)):
+                self.look_again_at(wake)
 
     def look_again_at(self, time: float) -> None:
         """Review then, whether or not anything changes."""

@@ -2,8 +2,9 @@
 
 import pytest
 
+from plait.broker.effects import Effect, OpenLink, SetTimer
 from plait.broker.host.link_states import LinkState
-from plait.broker.inputs import MessagesReceived
+from plait.broker.inputs import LinkClosed, LinkId, LinkOpened, MessagesReceived, TimerFired
 from plait.broker.messages import AttachRequest, Seat, Seating
 from plait.routing.ids import NodeId
 from tests.host.peers import Visited
@@ -498,3 +499,28 @@ def test_who_knows_a_later_term_does_not_attach_for_the_one_before() -> None:
         overlay.world._tell(node, MessagesReceived(greeting[0].link, [message]))
 
     assert not overlay.host("b2").parts.sealed
+
+
+def test_a_process_that_still_took_a_connection_when_it_was_killed_is_visited_again_at_once() -> (
+    None
+):
+    """The kernel had taken it, and resets it: a proof is only that the next one is refused."""
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    overlay.passes(1.0)
+    host, now = overlay.host("b0"), overlay.world.now
+    line = host.parts.connections.line(NodeId("b0"), NodeId("b1"))
+    assert line is not None
+    [visit] = _dialled(host.step(now, LinkClosed(line.link, "reset")))
+    taken = LinkId(1_000_000)
+    host.step(now, LinkOpened(taken, visit))
+    again = now + host.me.limits.redial_first_s
+    timers = [e for e in host.step(now, LinkClosed(taken, "reset")) if isinstance(e, SetTimer)]
+
+    assert timers
+    assert timers[-1].at <= again
+    assert _dialled(host.step(again, TimerFired())) == [visit]
+
+
+def _dialled(effects: list[Effect]) -> list[str]:
+    return [effect.address for effect in effects if isinstance(effect, OpenLink)]
