@@ -10,6 +10,7 @@ import trio
 
 from plait.broker.errors import BrokerError, ClosedError, UnconfirmedError
 from plait.broker.net import Client, Credentials, Matches, Subscription, connect
+from plait.broker.net.client import ClientHooks
 from plait.broker.net.logs import Log
 from plait.faulttol.history import History
 from plait.routing.patterns.detection import Detection
@@ -133,16 +134,16 @@ class Puppet:
         """End it without a word."""
         self._is_lost = True
         self._life.cancel()
-        self.client.crash()
+        ClientHooks(self.client).crash()
 
     def freeze(self) -> None:
         """Let it do nothing, and take in nothing."""
         self._may_act = trio.Event()
-        self.client.pause()
+        ClientHooks(self.client).pause()
 
     def unfreeze(self) -> None:
         """Let it go on."""
-        self.client.resume()
+        ClientHooks(self.client).resume()
         self._may_act.set()
 
     # --- what it does on the side -----------------------------------------------------------
@@ -237,7 +238,7 @@ async def connected(
             yield client
             has_ended = True
             if faults.have_been and client.unconfirmed:
-                client.abandon()
+                ClientHooks(client).abandon()
     except BrokerError:
         if not (has_ended and faults.have_been):
             raise

@@ -127,12 +127,12 @@ async def connect(
     )
     with _lone_exception_as_itself():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.run)
+            nursery.start_soon(client._run)
             try:
-                await client.wait_ready()
+                await client._wait_ready()
                 yield client
             except BaseException:
-                client.abandon()
+                client._abandon()
                 raise
             await client.close()
 
@@ -460,7 +460,7 @@ class Client:
 
     def _end_subscription(self, subscription: Subscription | Matches) -> None:
         del self._subscriptions[subscription.id]
-        subscription.end()
+        subscription._end()
         self._relieve()
 
     def _relieve(self) -> None:
@@ -488,12 +488,12 @@ class Client:
                 await self._stopped.wait()
             self._go()
         except BaseException:
-            self.abandon()
+            self._abandon()
             raise
         if self._skipped:
             raise UnconfirmedError(self._describe_skipped())
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Leave without waiting for anything; the end of `connect` waits a moment at most.
 
         In that moment the broker and others get to know whatever this client alone knows of.
@@ -504,36 +504,8 @@ class Client:
             return
         self._abandoned.set()
         for subscription in self._subscriptions.values():
-            subscription.end()
+            subscription._end()
         self._leave()
-
-    def pause(self) -> None:
-        """Take in nothing until `resume`, as a process does that is stopped.
-
-        It reads nothing, answers nothing, dials nobody, and no time passes for it: else it would
-        take its broker for dead, of which it hears nothing only because it does not listen.
-        """
-        self._is_paused = True
-        self._driver.gate.close()
-
-    def resume(self) -> None:
-        """Go on with what has arrived; only then find out how late it is."""
-        self._is_paused = False
-        held, self._held = self._held, []
-        is_late = TimerFired() in held
-        for happened in held:
-            if happened != TimerFired():
-                self._driver.step(happened)
-        if is_late:
-            self._driver.fire_timer()
-        self._relieve()
-
-    def crash(self) -> None:
-        """End without a word, as a process does that is killed."""
-        self._is_closing = True
-        self._core.step(self._driver.now(), ShutdownRequested())
-        self._core.take_effects()  # and carry out none of them: that would be a leave
-        self._on_stop(Stop("crashed"))
 
     def _leave(self) -> None:
         """Ask to be let go; nothing is delivered any more, so there is no need not to read on."""
@@ -553,7 +525,7 @@ class Client:
 
     # --- in the background ------------------------------------------------------------------
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Keep the connection, until the client has left or been given up.
 
         Shielded, because the end of `connect` sees to it that this ends, and a client that is
@@ -571,7 +543,7 @@ class Client:
         await trio.sleep(PARTING_S)
         self._go()
 
-    async def wait_ready(self) -> None:
+    async def _wait_ready(self) -> None:
         """Wait until a broker has let this client join."""
         await self._ready.wait()
         if self._stop_reason is not None:
@@ -618,7 +590,7 @@ class Client:
         for name in delivery.subscriptions:
             subscription = self._subscriptions.get(name)
             if subscription is not None:
-                subscription.put(delivery)
+                subscription._put(delivery)
 
     def _on_begin_detection(self, effect: BeginDetection) -> None:
         matches = self._subscriptions.get(effect.detector)
@@ -630,7 +602,7 @@ class Client:
             self._driver.record("detected", effect.match.record_fields(effect.detector))
         matches = self._subscriptions.get(effect.detector)
         if isinstance(matches, Matches):
-            matches.add(effect.match)
+            matches._add(effect.match)
 
     def _on_report_confirmed(self, effect: ReportConfirmed) -> None:
         self._confirmed_seq = effect.seq
@@ -648,7 +620,7 @@ class Client:
         """What may not be published any more, `publish` refuses."""
         subscription = self._subscriptions.pop(SubscriptionId(effect.name), None)
         if subscription is not None:
-            subscription.end(RefusedError(RefusalCode.NOT_ALLOWED, effect.reason))
+            subscription._end(RefusedError(RefusalCode.NOT_ALLOWED, effect.reason))
             self._relieve()
 
     def _on_end_operation(self, effect: EndOperation) -> None:
@@ -665,7 +637,7 @@ class Client:
         """The core has come to its end: nobody is to wait for it any longer."""
         self._stop_reason = effect.reason
         for subscription in self._subscriptions.values():
-            subscription.end(None if self._is_closing else ClosedError(effect.reason))
+            subscription._end(None if self._is_closing else ClosedError(effect.reason))
         for outcome in self._operations.values():
             outcome.ended.set()
         for settled in self._settled.values():
@@ -731,6 +703,45 @@ class Client:
             f"{len(self._skipped)} publications of {self.name} are not confirmed, "
             f"the first is {seq}: {reason}"
         )
+
+
+class ClientHooks:
+    """What the launcher and tests do to a client, as faults would; no program has a reason to."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def abandon(self) -> None:
+        """Leave without waiting for anything."""
+        self._client._abandon()
+
+    def pause(self) -> None:
+        """Take in nothing until `resume`, as a process does that is stopped.
+
+        It reads nothing, answers nothing, dials nobody, and no time passes for it: else it would
+        take its broker for dead, of which it hears nothing only because it does not listen.
+        """
+        self._client._is_paused = True
+        self._client._driver.gate.close()
+
+    def resume(self) -> None:
+        """Go on with what has arrived; only then find out how late it is."""
+        self._client._is_paused = False
+        held, self._client._held = self._client._held, []
+        is_late = TimerFired() in held
+        for happened in held:
+            if happened != TimerFired():
+                self._client._driver.step(happened)
+        if is_late:
+            self._client._driver.fire_timer()
+        self._client._relieve()
+
+    def crash(self) -> None:
+        """End without a word, as a process does that is killed."""
+        self._client._is_closing = True
+        self._client._core.step(self._client._driver.now(), ShutdownRequested())
+        self._client._core.take_effects()  # and carry out none of them: that would be a leave
+        self._client._on_stop(Stop("crashed"))
 
 
 @attrs.define(eq=False)

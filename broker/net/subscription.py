@@ -101,7 +101,7 @@ class Inbox(Generic[Item]):
 
     # --- for the client ---------------------------------------------------------------------
 
-    def add(self, item: Item) -> None:
+    def _add(self, item: Item) -> None:
         """Hand something to the application."""
         buffer = self._buffer
         buffer.append(item)
@@ -111,11 +111,11 @@ class Inbox(Generic[Item]):
         if len(buffer) > self._full_at:
             self._on_full()
 
-    def put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: Delivery) -> None:
         """Take note of a delivery."""
         raise NotImplementedError
 
-    def end(self, failure: BrokerError | None = None) -> None:
+    def _end(self, failure: BrokerError | None = None) -> None:
         """Let iteration end after what is in the buffer; with an error if there is a reason."""
         if not self._has_ended:
             self._has_ended = True
@@ -124,7 +124,7 @@ class Inbox(Generic[Item]):
 
     # --- taking -----------------------------------------------------------------------------
 
-    def take_all(self) -> list[Item]:
+    def _take_all(self) -> list[Item]:
         """Empty the buffer."""
         taken = list(self._buffer)
         self._buffer.clear()
@@ -162,10 +162,10 @@ class Subscription(Inbox[Delivery]):
         self.is_ordered = is_ordered
         self.drops_late = drops_late
 
-    def put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: Delivery) -> None:
         """Hand a delivery to the application, unless it comes late and that is not wanted."""
         if not (self.drops_late and not delivery.in_order):
-            self.add(delivery)
+            self._add(delivery)
 
 
 class Matches(Inbox[Match]):
@@ -178,7 +178,7 @@ class Matches(Inbox[Match]):
         """How often it has begun: more than once if a session was lost, and with it what was
         published meanwhile. No match spans that."""
 
-    def put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: Delivery) -> None:
         """Do nothing: of a delivery, the application gets the matches."""
 
 
@@ -195,4 +195,4 @@ class Batches(Generic[Item]):
     async def __anext__(self) -> list[Item]:
         """Take everything, after waiting for something. Every batch is a checkpoint."""
         await self._inbox._wait()
-        return self._inbox.take_all()
+        return self._inbox._take_all()

@@ -13,7 +13,6 @@ from plait.broker.errors import AddressError
 from plait.broker.inputs import TimerFired
 from plait.broker.limits import Limits
 from plait.broker.net import (
-    Client,
     ClientState,
     ClosedError,
     ContentError,
@@ -23,6 +22,7 @@ from plait.broker.net import (
     UnconfirmedError,
     connect,
 )
+from plait.broker.net.client import ClientHooks
 from plait.faulttol.guarantees import check_run
 from plait.faulttol.history import HistoryWriter, Manifest, MemoryHistory, read_run, write_manifest
 from plait.routing.errors import TrapWarning
@@ -392,7 +392,7 @@ async def test_who_is_cancelled_waits_for_no_slow_subscriber(
     address = await overlay.broker("b1")
     async with connect(address) as bob:
         await bob.subscribe("TRUE")
-        bob.pause()
+        ClientHooks(bob).pause()
         with trio.CancelScope() as scope:
             async with connect(address, name="alice") as alice:
                 await alice.advertise("TRUE")
@@ -403,7 +403,7 @@ async def test_who_is_cancelled_waits_for_no_slow_subscriber(
         neighbours = (await overlay.status("b1"))["neighbours"]
         assert [each["name"] for each in neighbours] == [bob.name]
         assert not overlay.logged("b1", "link lost")
-        bob.resume()
+        ClientHooks(bob).resume()
 
 
 async def test_who_takes_nothing_can_leave_all_the_same(overlay: Overlay) -> None:
@@ -576,11 +576,11 @@ async def test_a_paused_client_goes_on_with_what_has_arrived(overlay: Overlay) -
     async with connect(address) as alice, connect(address) as bob:
         await alice.advertise("TRUE")
         subscription = await bob.subscribe("TRUE")
-        bob.pause()
+        ClientHooks(bob).pause()
         await alice.publish_many([{"n": n} for n in range(3)])
         with trio.move_on_after(0.1) as waiting:
             await anext(subscription)
-        bob.resume()
+        ClientHooks(bob).resume()
 
         assert waiting.cancelled_caught
         assert await take(subscription, 3) == [1, 2, 3]
@@ -599,7 +599,7 @@ async def test_a_paused_client_does_nothing_and_misses_nothing_of_what_its_broke
         connect(address, other, name="bob", on_state=states.append) as bob,
     ):
         subscription = await publisher_and_subscriber(alice, bob)
-        bob.pause()
+        ClientHooks(bob).pause()
         await alice.publish_many([{"n": n} for n in range(100)])
         # Until the broker has closed the connection, in which nobody answers, and then as long
         # again: by then the client would have dialled.
@@ -607,7 +607,7 @@ async def test_a_paused_client_does_nothing_and_misses_nothing_of_what_its_broke
         await trio.sleep(2 * limits.heartbeat_timeout_s)
         while_paused = list(states)
         await alice.publish_many([{"n": n} for n in range(100)])
-        bob.resume()
+        ClientHooks(bob).resume()
 
         assert await take(subscription, 200) == list(range(1, 201))
         assert while_paused == [ClientState.READY]
@@ -632,7 +632,7 @@ async def test_a_client_that_goes_on_hears_what_has_arrived_before_it_counts_the
         while bob._driver.gate.is_open:
             await trio.lowlevel.checkpoint()
         proxy.hold()
-        bob.pause()
+        ClientHooks(bob).pause()
         while TimerFired() not in bob._held:
             await trio.lowlevel.checkpoint()
         await alice.publish({"n": 2})
@@ -643,22 +643,23 @@ async def test_a_client_that_goes_on_hears_what_has_arrived_before_it_counts_the
         await trio.sleep(2 * limits.heartbeat_interval_s)  # the time that it is late
         before = bob._core.limits
         bob._core.limits = attrs.evolve(before, heartbeat_timeout_s=limits.heartbeat_interval_s)
-        bob.resume()
+        ClientHooks(bob).resume()
         bob._core.limits = before
 
         assert await take(subscription, 3) == [1, 2, 3]
         assert states == [ClientState.READY]
 
 
-@pytest.mark.parametrize("end", [Client.abandon, Client.crash])
+@pytest.mark.parametrize("end", [ClientHooks.abandon, ClientHooks.crash])
 async def test_a_paused_client_can_be_ended(
-    overlay: Overlay, end: Callable[[Client], None]
+    overlay: Overlay, end: Callable[[ClientHooks], None]
 ) -> None:
     address = await overlay.broker("b1")
     async with connect(address) as bob:
         subscription = await bob.subscribe("TRUE")
-        bob.pause()
-        end(bob)
+        hooks = ClientHooks(bob)
+        hooks.pause()
+        end(hooks)
         with pytest.raises(StopAsyncIteration):
             await anext(subscription)
 
@@ -671,7 +672,7 @@ async def test_a_client_that_crashes_takes_no_leave(overlay: Overlay) -> None:
     async with connect(address, name="alice") as alice:
         async with connect(address, name="bob", history=history) as bob:
             subscription = await bob.subscribe("TRUE")
-            bob.crash()
+            ClientHooks(bob).crash()
             with pytest.raises(ClosedError):
                 await bob.subscribe("TRUE")
             with pytest.raises(StopAsyncIteration):
@@ -683,7 +684,7 @@ async def test_a_client_that_crashes_takes_no_leave(overlay: Overlay) -> None:
 
         # Whoever left would not be owed it; who is merely gone may come back for it.
         assert waiting.cancelled_caught
-        alice.abandon()
+        ClientHooks(alice).abandon()
     assert [record["kind"] for record in history.records] == ["subscribed"]
 
 

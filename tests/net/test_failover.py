@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from plait.broker.net import Client, ClientState, Receipt, Subscription, UnconfirmedError, connect
+from plait.broker.net.client import ClientHooks
 from tests.net.overlay import Overlay, publisher_and_subscriber, take
 
 EVERYTHING = "n IS NOT NULL"
@@ -68,14 +69,14 @@ async def test_what_was_not_confirmed_is_confirmed_after_a_failover(overlay: Ove
     b1, b2 = await line(overlay, "b1", "b2")
     async with connect(b2, name="alice") as alice, connect(b1, name="bob") as bob:
         subscription = await publisher_and_subscriber(alice, bob)
-        bob.pause()
+        ClientHooks(bob).pause()
         receipts = await alice.publish_many({"n": n} for n in range(500))
         with trio.move_on_after(0.2):
             await receipts[0].confirmed()
         assert alice.unconfirmed == 500
         await overlay.kill("b2")
         receipts += await alice.publish_many({"n": n} for n in range(500))
-        bob.resume()
+        ClientHooks(bob).resume()
         await alice.flush()
 
         assert all(receipt.is_confirmed for receipt in receipts)
@@ -128,7 +129,7 @@ async def test_a_client_that_was_killed_comes_back_elsewhere_in_a_new_life(
         async with connect(b2, name="alice", incarnation=1) as former:
             await former.advertise(EVERYTHING)
             await former.publish({"n": 1}, confirm=True)
-            former.crash()
+            ClientHooks(former).crash()
         async with connect(b1, name="alice", incarnation=2) as alice:
             await alice.advertise(EVERYTHING)
             await alice.publish({"n": 2}, confirm=True)
@@ -166,11 +167,11 @@ async def test_where_nobody_knows_a_client_any_more_it_begins_a_new_session(
     ):
         subscription = await publisher_and_subscriber(alice, bob)
         await alice.publish({"n": 0}, confirm=True)
-        bob.pause()
+        ClientHooks(bob).pause()
         lost = await alice.publish_many({"n": n} for n in range(1, 20))
         await overlay.until("b1", "plait_publications_received_total", lambda n: n == 20)
         await overlay.kill("b1")
-        bob.resume()
+        ClientHooks(bob).resume()
         unheard = await alice.publish({"n": 20})
         await overlay.broker("b1", listen=address, incarnation=2)
         later = await alice.publish({"n": 21}, confirm=True)
@@ -187,4 +188,4 @@ async def test_where_nobody_knows_a_client_any_more_it_begins_a_new_session(
         while later.seq not in seqs:
             seqs.append((await anext(subscription)).seq)
         assert seqs == sorted(set(seqs))
-        alice.abandon()
+        ClientHooks(alice).abandon()

@@ -32,7 +32,7 @@ def delivery(seq: int, *, in_order: bool) -> Delivery:
 async def test_what_is_late_is_delivered_or_dropped(drops_late: bool, taken: list[int]) -> None:
     wanted = subscription(drops_late=drops_late)
     for seq in (1, 2, 3):
-        wanted.put(delivery(seq, in_order=seq != 2))
+        wanted._put(delivery(seq, in_order=seq != 2))
 
     assert wanted.buffered == len(taken)
     assert [(await anext(wanted)).seq for _ in taken] == taken
