@@ -27,6 +27,11 @@ def balanced_tree(fanout: int, height: int) -> Overlay:
     return _overlay((number - 1) // fanout for number in range(size))
 
 
+def filled_tree(nodes: int, fanout: int) -> Overlay:
+    """Return so many brokers, each with up to `fanout` children, filled level by level."""
+    return _overlay((number - 1) // fanout if number else -1 for number in range(nodes))
+
+
 def chain_of_cores(cores: int, edges: int) -> Overlay:
     """Return interconnected data centres: a chain of core brokers, each with so many edge brokers.
 

@@ -89,7 +89,7 @@ class OrderFigures:
             "peers": attrs.asdict(self.peers) if self.peers else None,
             "goals": [attrs.asdict(goal) for goal in self.goals],
         }
-        cleaned: dict[str, Any] = _without_nan(document)
+        cleaned: dict[str, Any] = without_nan(document)
         return cleaned
 
     # --- judged -----------------------------------------------------------------------------
@@ -341,9 +341,10 @@ def none_wanted(name: str, value: float, baseline: str) -> Goal:
     return Goal(name=name, value=value, wanted="0", is_met=value == 0, baseline=baseline)
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """The same with null for what is no number, as JSON has none of those."""
     if isinstance(value, dict):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: without_nan(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [without_nan(one) for one in value]
     return None if isinstance(value, float) and math.isnan(value) else value

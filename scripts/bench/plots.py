@@ -17,6 +17,7 @@ HEIGHT: Final = 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 128, 56, 52
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 _TICKS: Final = 5
+_X_VALUES_MAX: Final = 12
 _LINE_HEIGHT: Final = 14
 _TITLE_HEIGHT: Final = 20
 _TITLE_CHARACTERS: Final = 64
@@ -49,6 +50,8 @@ class Chart:
     """What is on the axis, with its unit."""
     y: str
     lines: Sequence[Line]
+    is_log_x: bool = False
+    """Whether ten times as much is as far to the right everywhere; then 1 is where 0 would be."""
 
     def to_svg(self) -> str:
         """Draw it."""
@@ -86,8 +89,16 @@ class Chart:
     def _y_ticks(self) -> list[float]:
         return ticks(max((y for line in self.lines for _, y in line.points), default=1.0))
 
+    @property
+    def _x_ticks(self) -> list[float]:
+        """All that is shown, if that is little; else round numbers."""
+        values = sorted({x for line in self.lines for x, _ in line.points})
+        return values if len(values) <= _X_VALUES_MAX else ticks(self._x_max)
+
     def _place(self, x: float, y: float) -> tuple[float, float]:
         across, up = x / self._x_max, y / self._y_ticks[-1]
+        if self.is_log_x:
+            across = math.log(max(x, 1.0)) / (math.log(self._x_max) or 1.0)
         return (
             _LEFT + across * (WIDTH - _LEFT - _RIGHT),
             HEIGHT - _BOTTOM - up * (HEIGHT - self._top - _BOTTOM),
@@ -99,7 +110,7 @@ class Chart:
             kind = "grid" if value else "axis"
             yield f'<path class="{kind}" d="M{x:.1f} {y:.1f}H{WIDTH - _RIGHT}"/>'
             yield _text(x - 8, y + 4, _number(value), anchor="end")
-        for value in sorted({x for line in self.lines for x, _ in line.points}):
+        for value in self._x_ticks:
             x, y = self._place(value, 0)
             yield f'<path class="axis" d="M{x:.1f} {y:.1f}v5"/>'
             yield _text(x, y + 20, _number(value), anchor="middle")

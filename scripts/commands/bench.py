@@ -16,6 +16,7 @@ MEASUREMENTS: Final = {
     "start": "The start of an overlay, compared with that of Python.",
     "overlay": "Brokers over TCP, compared with a relay that parses nothing.",
     "order": "The orderings: delays, messages and throughput, beside one another.",
+    "topics": "Order among topics, beside the document that it comes from.",
     "noisy": "What clients that read nothing, or vanish by thousands, do to others.",
     "patterns": "Detectors of patterns: their speed, and whether two find the same.",
     "faults": "Brokers that fail: outages, what they cost, recoveries, losses.",

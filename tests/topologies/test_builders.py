@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from plait.topologies.builders import (
     balanced_tree,
     chain_of_cores,
+    filled_tree,
     line,
     middle_of_traffic,
     random_tree,
@@ -38,6 +39,12 @@ def test_a_balanced_tree_is_filled_level_by_level() -> None:
     assert parents(balanced_tree(2, 2)) == "b0< b1<b0 b2<b0 b3<b1 b4<b1 b5<b2 b6<b2"
     assert parents(balanced_tree(1, 2)) == "b0< b1<b0 b2<b1"
     assert parents(balanced_tree(3, 0)) == "b0<"
+
+
+def test_a_filled_tree_has_any_number_of_brokers() -> None:
+    assert parents(filled_tree(7, 2)) == parents(balanced_tree(2, 2))
+    assert parents(filled_tree(5, 3)) == "b0< b1<b0 b2<b0 b3<b0 b4<b1"
+    assert parents(filled_tree(1, 3)) == "b0<"
 
 
 def test_a_chain_of_cores_has_its_root_in_the_middle_and_edges_at_every_core() -> None:
