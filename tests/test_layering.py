@@ -29,6 +29,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "broker.machine": _CORE,
     "broker.host": _HOST,
     "broker.client": _CLIENT,
+    "broker.gateway": frozenset({"broker"}),
     "broker.net": _DRIVER | {"broker.access"},
     "broker.sim": _DRIVER | {"topologies"},
     "scripts": _DRIVER
