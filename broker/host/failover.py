@@ -391,6 +391,7 @@ class Failover:
         seats = parts.takeovers.new_seats(region, me.life)
         meant_for = {broker: parts.seats.taker_of(broker) for broker in sorted(region)}
         self._suspect_missing(region)
+        have_clients = parts.takeovers.with_clients(region)
         late = parts.takeovers.end(region, attachments)
         parts.seats.learn(Seating(seats=tuple(seats)))
         for seat in seats:
@@ -398,7 +399,11 @@ class Failover:
             observer = None if is_empty else parts.playing.observer
             if observer is not None and _is_as_it_was(machine, attachments):
                 observer.rebuilt(machine)
-            parts.playing.take_up(machine, seat.term)
+            if is_empty and seat.broker in have_clients:
+                until = me.now + me.limits.resume_timeout_s
+                parts.playing.take_up_empty(machine, seat.term, until=until)
+            else:
+                parts.playing.take_up(machine, seat.term)
             self._report(machine, seat.term, attachments)
         for machine in machines.values():
             if is_empty:

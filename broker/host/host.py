@@ -660,6 +660,7 @@ class Host:
         """Once per heartbeat: greet the living, look for the dead and the stuck."""
         limits, now = self.me.limits, self.me.now
         self.joining.on_tick()
+        self.parts.playing.expect_nobody(now)
         self.permissions.look()
         for connection in self.parts.connections:
             silent = now - connection.heard_at

@@ -124,8 +124,8 @@ class Joining:
         )
         term = self._last_term() + 1
         seat = Seat(broker=me.name, parent="", term=term, host=me.name, incarnation=me.incarnation)
+        self._take_up(machine, term)
         parts.seats.learn(Seating(seats=(seat,)))
-        parts.playing.take_up(machine, term)
         self._become_ready()
 
     def _last_term(self) -> int:
@@ -412,7 +412,7 @@ class Joining:
             me.name, welcome.node, settings=me.settings, limits=me.limits, outbox=parts.outbox
         )
         term = self._last_term() + 1
-        parts.playing.take_up(machine, term)
+        self._take_up(machine, term)
         connection.node, connection.peer, connection.kind = (
             me.name,
             welcome.node,
@@ -426,6 +426,15 @@ class Joining:
         parts.terms[me.name, welcome.node] = welcome.term
         parts.playing.send_again(machine)
         parts.playing.resume(connection, 0)
+
+    def _take_up(self, machine: Machine, term: int) -> None:
+        """Play the broker of this name; if it was there, and nobody knows, it had clients."""
+        parts, me = self._parts, self._parts.me
+        if self._was_there and parts.seats.seat_of(me.name) is None:
+            until = me.now + me.limits.resume_timeout_s
+            parts.playing.take_up_empty(machine, term, until=until)
+        else:
+            parts.playing.take_up(machine, term)
 
     def _make_known(self, connection: Connection, welcome: Welcome) -> None:
         """Say who is here, and what it knows of who plays what; then hear what others do."""

@@ -90,6 +90,8 @@ class Playing:
         self._news: deque[tuple[NodeId, NodeId]] = deque()
         """Which broker has something for which other one that is played here."""
         self._counted: deque[tuple[NodeId, NodeId, Counted]] = deque()
+        self._expecting: dict[NodeId, float] = {}
+        """Until when clients may come back to brokers that have forgotten them."""
         self._changed: dict[NodeId, None] = {}
         """Who may have progress to tell since the last flush."""
         self.version = 0
@@ -110,8 +112,22 @@ class Playing:
         self.version += 1
         return played
 
+    def take_up_empty(self, machine: Machine, term: int, *, until: float) -> Played:
+        """Play one that knows nothing of its past, from which clients may come back until then."""
+        machine.has_forgotten_clients = True
+        self._expecting[machine.node] = until
+        return self.take_up(machine, term)
+
+    def expect_nobody(self, now: float) -> None:
+        """Whoever has not come back by now to a broker that had forgotten it does not any more."""
+        for node in [node for node, until in self._expecting.items() if until <= now]:
+            del self._expecting[node]
+            if node in self.brokers:
+                self.brokers[node].machine.has_forgotten_clients = False
+
     def give_up(self, node: NodeId) -> None:
         """Play it no more."""
+        self._expecting.pop(node, None)
         del self.brokers[node], self.logs[node]
         self._changed.pop(node, None)
         self.version += 1

@@ -34,6 +34,7 @@ from plait.broker.machine.machine import Machine
 from plait.broker.machine.rebuild import Rebuilding
 from plait.broker.messages import Life, NodeKind, Seat
 from plait.broker.outbox import Outbox
+from plait.faulttol.steplog import CLIENT
 from plait.routing.ids import NodeId
 
 SET_ASIDE_MAX: Final = 8
@@ -383,6 +384,17 @@ class Takeovers:
         played = self._playing.brokers.get(broker)
         is_about_to = played is not None and not played.machine.has_joined
         return self._seats.is_there(broker) and not is_about_to
+
+    def with_clients(self, region: Iterable[NodeId]) -> frozenset[NodeId]:
+        """The brokers that had clients, or of which nobody knows whether they had."""
+        return frozenset(
+            broker
+            for broker in region
+            if not self._brought.log_of(broker).last
+            or any(
+                standing.kind == CLIENT for standing in self._brought.neighbours_of(broker).values()
+            )
+        )
 
     def new_seats(self, region: Iterable[NodeId], life: Life) -> list[Seat]:
         """The seats of a region once this host has taken it up."""

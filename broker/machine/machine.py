@@ -206,6 +206,9 @@ class Machine:
         """Why the parent has not."""
         self._departures: list[Departure] = []
         self._losses: list[Loss] = []
+        self.has_forgotten_clients = False
+        """Whether there may be clients of whom it does not know any more, and that come back: for a
+        while, which whoever plays it sees to. What they miss meanwhile is named."""
         self._strangers: set[NodeId] = set()
         """The hops of the neighbours of which not all is known that lies beyond them."""
         self._now = 0.0
@@ -258,7 +261,7 @@ class Machine:
         if type(message) is Publish:
             if is_client(source):
                 _require_next(source, message)
-            if self._strangers:
+            if self._strangers or self.has_forgotten_clients:
                 self._note_unreached(source, message)
             self.publications.on_publish(source, message, now)
             return
@@ -547,7 +550,7 @@ class Machine:
 
     def _note_unreached(self, source: Neighbour, publication: Publish) -> None:
         """Nobody here can tell who beyond a stranger has asked for a publication."""
-        if self._strangers - {source.hop}:
+        if self._strangers - {source.hop} or self.has_forgotten_clients:
             reason = f"beyond {self.node} it is not known yet who wants it"
             self._losses.append(Loss((publication,), reason))
 

@@ -114,3 +114,28 @@ def test_who_was_about_to_join_what_it_takes_up_empty_itself_joins_it_once_more(
     workload = Workload(brokers=9, crashes=9, is_limited=False, duration_s=0.2)
 
     assert simulate(seed, delta=1, workload=workload).failures == []
+
+
+def test_what_is_published_before_all_clients_of_forgotten_sessions_are_back_has_a_name() -> None:
+    overlay = Lively()
+    overlay.brokers("b0", b1="b0")
+    reader, writer = overlay.client("reader", "b1"), overlay.client("writer", "b0")
+    reader.subscribes("TRUE")
+    writer.advertises("TRUE")
+    overlay.passes(0.5)
+    overlay.crashes("b0")
+    overlay.crashes("b1")
+    cut = overlay.cuts("reader")
+    overlay.restarts("b0")
+    overlay.restarts("b1")
+    overlay.passes(2.0)
+    writer.publishes(x=1)
+    overlay.passes(0.5)
+    overlay.heals(cut)
+    overlay.passes(4.0)
+    writer.publishes(x=2)
+    overlay.passes(0.5)
+
+    assert reader.received == ["writer:2"]
+    assert overlay.violations() == []
+    assert overlay.host("b0").parts.losses.count == 1
