@@ -4,8 +4,9 @@ import random
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from plait.faulttol.audit import kernel
+from plait.faulttol.audit import job, kernel
 from plait.faulttol.audit.kernel import judge_in_full, judge_run
 from plait.faulttol.history import Record
 from tests.audit.runs import comparable, recounted, write
@@ -50,3 +51,16 @@ def test_what_is_wrong_with_detectors(fifo: list[Record], seed: int, tmp_path: P
     write(tmp_path, recounted(records), "fifo")
 
     assert comparable(judge_run(tmp_path, small_run_bytes=0)) == comparable(judge_in_full(tmp_path))
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_a_run_with_detectors_spread_over_many_tasks(
+    spark: SparkSession, fifo: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, fifo, "pairwise")
+    monkeypatch.setattr(job, "judge_in_full", None)  # it does without
+    [verdict] = job.audit(spark, [tmp_path], large_run_bytes=0, part_bytes=1 << 15)
+
+    assert comparable(verdict) == comparable(judge_in_full(tmp_path))
+    assert "detection" in verdict.violations

@@ -33,7 +33,7 @@ def detections() -> list[Detection]:
 class Scene:
     """A random tree, publishers at it, and detectors that begin at any time."""
 
-    def __init__(self, seed: int, ordering: str, *, detectors: int = 3) -> None:
+    def __init__(self, seed: int, ordering: str, *, detectors: int = 3, crashes: int = 0) -> None:
         self.world = world = World(
             seed, cores=HostCores(), run=f"detectors-{seed}", delay_s=(0.002, 0.06)
         )
@@ -51,6 +51,8 @@ class Scene:
         for n in range(detectors):
             for number, detection in enumerate(detections()):
                 self.add_detector(NodeId(f"s{n}.{number}"), self.random.choice(names), detection)
+        for broker in self.random.sample(names, crashes):
+            world.at(BEGIN + 1 + SECONDS / 2, world.crash, broker)
         world.run(until=60.0)
 
     def add_publisher(self, name: NodeId, broker: NodeId) -> None:
@@ -86,6 +88,24 @@ def test_detectors_that_were_there_agree(ordering: str, seeds: Callable[[int, in
         assert report.is_clean, (seed, [str(violation) for violation in report.violations])
         assert report.guarantees[-1] == "detection"
     assert found["matches"] > 50
+
+
+@pytest.mark.parametrize("ordering", ["pairwise", "tno"])
+def test_a_crash_makes_no_difference(ordering: str, seeds: Callable[[int, int], range]) -> None:
+    for seed in seeds(1, 30):
+        scene = Scene(seed, ordering, crashes=1)
+        report = scene.report()
+
+        assert report.is_clean, (seed, [str(violation) for violation in report.violations])
+        begun = [r["detector"] for r in scene.world.records() if r["kind"] == "detecting"]
+        assert sorted(begun) == sorted({*begun})
+
+
+def test_beyond_delta_each_still_finds_what_it_was_given() -> None:
+    report = Scene(3, "pairwise", crashes=3).report()
+
+    assert report.is_clean
+    assert report.figures["matches"] > 0
 
 
 @pytest.mark.parametrize("ordering", ["fifo", "tno-tagged"])
