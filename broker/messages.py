@@ -595,6 +595,8 @@ class Stamped:
     """On other topics."""
     epoch: int = 0
     """How often the order of topics had changed, if it can."""
+    is_late: bool = False
+    """To a client: whether its broker says that it comes out of order."""
 
     @property
     def position(self) -> Position:

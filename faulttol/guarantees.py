@@ -111,6 +111,8 @@ GUARANTEES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "pairwise": _TOTAL_ORDER,
         "tno": _TOTAL_ORDER,
         "tno-tagged": _TOTAL_ORDER,  # of what came in order
+        "tno-published-2011": (*_ANY_ORDERING, "pairwise"),  # of what came in order, as it says
+        "tno-published-2015": (*_ANY_ORDERING, "pairwise"),
         "sequencer": _TOTAL_ORDER,
         "sequencer-filtered": _TOTAL_ORDER,
         "published": _TOTAL_ORDER,

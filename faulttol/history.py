@@ -59,6 +59,8 @@ ORDERINGS: Final = (
     "published-whole-queue",
     "tno",
     "tno-tagged",
+    "tno-published-2011",
+    "tno-published-2015",
 )
 """What a manifest may name as the ordering of its run."""
 

@@ -352,6 +352,24 @@ class TaggedNotification(HoldBeforeClients[Arrival]):
     name: ClassVar = "tno-tagged"
 
 
+class NotificationOf2011(HoldBeforeClients[Arrival]):
+    """`tno-published-2011`: everybody is told at once, as the technical report has it.
+
+    It does not keep the order of what it says is in order: `routing/topics/tagging.py`.
+    """
+
+    name: ClassVar = "tno-published-2011"
+
+
+class NotificationOf2015(HoldBeforeClients[Arrival]):
+    """`tno-published-2015`: everybody waits, as the article has it, and somebody for ever.
+
+    That is in `routing/topics/buffering.py`.
+    """
+
+    name: ClassVar = "tno-published-2015"
+
+
 @attrs.define(eq=False)
 class _Held(Generic[Arrival]):
     """A publication that is not settled, and how it is bound up with others."""
@@ -433,10 +451,14 @@ ORDERINGS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
 }
 
 _OF_TOPICS: Final[Mapping[str, type[Ordering]]] = {  # type: ignore[type-arg]
-    ordering.name: ordering for ordering in (TotalNotification, TaggedNotification)
+    ordering.name: ordering
+    for ordering in (TotalNotification, TaggedNotification, NotificationOf2011, NotificationOf2015)
 }
 ORDERINGS_OF_TOPICS: Final = frozenset(_OF_TOPICS)
 """Those under which everything that is published in order has a topic."""
+
+ORDERINGS_JUDGED_BY_BROKERS: Final = frozenset({NotificationOf2011.name, NotificationOf2015.name})
+"""And those of them under which a subscriber believes its broker what is in order."""
 
 ORDERINGS_OF_HOSTS: Final[Mapping[str, type[Ordering]]] = {**ORDERINGS, **_OF_TOPICS}  # type: ignore[type-arg]
 """Those that hosts have; brokers that are not played by hosts do without those of topics."""

@@ -38,6 +38,8 @@ class Ordering(enum.StrEnum):
     PUBLISHED_WHOLE_QUEUE = "published-whole-queue"
     TNO = "tno"
     TNO_TAGGED = "tno-tagged"
+    TNO_PUBLISHED_2011 = "tno-published-2011"
+    TNO_PUBLISHED_2015 = "tno-published-2015"
 
 
 class Detection(enum.StrEnum):
@@ -82,6 +84,8 @@ ORDERINGS: Final = {
     # what is published has a topic and a stamp.
     "TNO": Ordering.TNO,
     "TNO-TAGGED": Ordering.TNO_TAGGED,
+    "TNO-PUBLISHED-2011": Ordering.TNO_PUBLISHED_2011,
+    "TNO-PUBLISHED-2015": Ordering.TNO_PUBLISHED_2015,
     "SEQUENCER": Ordering.SEQUENCER,
     "SEQUENCER-FILTERED": Ordering.SEQUENCER_FILTERED,
     "PUBLISHED": Ordering.PUBLISHED,

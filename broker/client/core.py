@@ -55,7 +55,7 @@ from plait.broker.window import Window
 from plait.faulttol.stability import CountError
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.limits import TOPIC_CHARACTERS_MAX
-from plait.routing.orderings import ORDERINGS_OF_TOPICS
+from plait.routing.orderings import ORDERINGS_JUDGED_BY_BROKERS, ORDERINGS_OF_TOPICS
 from plait.routing.patterns.detection import Detection
 from plait.routing.topics.position import Clock, Position
 from plait.routing.topics.protocol import Topic
@@ -106,6 +106,8 @@ class ClientCore:
         self._clock = Clock()
         self._stamp: Position | None = None
         """Of the publication that comes next."""
+        self._is_late = False
+        """And whether its broker says that it comes out of order."""
         self._is_urgent = False
         self._heard_at = 0.0
         self._progress_at: float | None = None
@@ -316,7 +318,7 @@ class ClientCore:
                 self._on_publish(message)
                 self._stamp = None
             elif isinstance(message, Stamped):
-                self._stamp = message.position
+                self._stamp, self._is_late = message.position, message.is_late
             elif isinstance(message, Begun):
                 self._clock.begin(message.numbers)
             else:
@@ -329,11 +331,11 @@ class ClientCore:
         if subscriptions:
             self._position += 1
             stamp, topic = self._stamp, content.get(TOPIC)
-            in_order = (
-                stamp is None
-                or not isinstance(topic, str)
-                or self._clock.takes_in_order(Topic(topic), stamp)
-            )
+            in_order = stamp is None or not isinstance(topic, str)
+            if stamp is not None and isinstance(topic, str):
+                is_believed = self._ordering in ORDERINGS_JUDGED_BY_BROKERS
+                in_order = is_believed or self._clock.takes_in_order(Topic(topic), stamp)
+                in_order = in_order and not self._is_late
             delivery = Delivery(
                 publication.publisher,
                 publication.incarnation,

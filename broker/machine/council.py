@@ -16,6 +16,8 @@ from plait.broker.messages import Errand, To
 from plait.faulttol.steplog import Key
 from plait.routing.ids import NodeId
 from plait.routing.topics import protocol
+from plait.routing.topics.buffering import BufferingManager, BufferingSubscriber
+from plait.routing.topics.popularity import COUNT, FIXED, RATE
 from plait.routing.topics.portable import (
     UnreadableError,
     restore,
@@ -27,10 +29,13 @@ from plait.routing.topics.portable import (
 )
 from plait.routing.topics.protocol import (
     COORDINATOR,
+    Announce,
     Appoint,
     Create,
     Effect,
     Fill,
+    FillSubscription,
+    Label,
     ManagerOf,
     Notify,
     Send,
@@ -39,6 +44,7 @@ from plait.routing.topics.protocol import (
     Topic,
 )
 from plait.routing.topics.structure import Structure
+from plait.routing.topics.tagging import AS_PUBLISHED, TaggingManager, TaggingSubscriber
 from plait.routing.topics.total import (
     Ask,
     Base,
@@ -60,7 +66,71 @@ THE_COORDINATOR: Final = "coordinator"
 STRUCTURE: Final = "structure"
 NO_TOPIC: Final = Topic("")
 
-Role = Manager | Subscriber | TotalCoordinator
+LATE: Final = "late "
+
+Managing = Manager | TaggingManager | BufferingManager
+Subscribing = Subscriber | TaggingSubscriber | BufferingSubscriber
+Role = Managing | Subscribing | TotalCoordinator
+
+
+class School:
+    """As what machines begin."""
+
+    adapting = FIXED
+
+    @classmethod
+    def manager(cls, topic: Topic, structure: Structure) -> Managing:
+        """The manager of a topic."""
+        return Manager(topic, structure, cls.adapting)
+
+    @staticmethod
+    def subscriber(life: NodeId, structure: Structure) -> Subscribing:
+        """One life of a client."""
+        return Subscriber(life, (), structure.epoch, structure.base)
+
+
+class SchoolByCount(School):
+    """Topics change places by how much is published on them, as published."""
+
+    adapting = COUNT
+
+
+class SchoolByRate(School):
+    """And by how much of late."""
+
+    adapting = RATE
+
+
+class SchoolOf2011(School):
+    """As published in the technical report; topics are in the order of their names."""
+
+    @classmethod
+    def manager(cls, topic: Topic, structure: Structure) -> Managing:
+        """The manager of a topic."""
+        del structure
+        return TaggingManager(topic, (topic,), {}, AS_PUBLISHED)
+
+    @staticmethod
+    def subscriber(life: NodeId, structure: Structure) -> Subscribing:
+        """One life of a client."""
+        del structure
+        return TaggingSubscriber(life, (), (), AS_PUBLISHED)
+
+
+class SchoolOf2015(School):
+    """As published in the article."""
+
+    @classmethod
+    def manager(cls, topic: Topic, structure: Structure) -> Managing:
+        """The manager of a topic."""
+        del structure
+        return BufferingManager(topic, (topic,), {})
+
+    @staticmethod
+    def subscriber(life: NodeId, structure: Structure) -> Subscribing:
+        """One life of a client."""
+        del structure
+        return BufferingSubscriber(life, (), ())
 
 
 class Council:
@@ -72,17 +142,17 @@ class Council:
         neighbours: Neighbours,
         steps: Steps,
         *,
-        adapting: str,
+        school: type[School],
         has_topic: Callable[[NodeId, Topic], bool],
     ) -> None:
         """Begin with none, but for the coordinator at the root.
 
-        Topics change places as `adapting` says; and a client here still has a topic or not.
+        A client here still has a topic or not.
         """
         self.node = node
         self.memory = Memory()
         self._errands = Errands(node, neighbours, steps, self.memory, self._carry_out)
-        self._adapting = adapting
+        self._school = school
         self._has_topic = has_topic
         self._structure = Structure(0, (), set(), {})
         self._machines: dict[str, Role] = {}
@@ -102,13 +172,13 @@ class Council:
         if name == THE_COORDINATOR:
             return TotalCoordinator(self._structure, {}, sharers=1)
         if name.startswith(MANAGER):
-            return Manager(Topic(name.removeprefix(MANAGER)), self._structure, self._adapting)
-        return Subscriber(NodeId(""), (), self._structure.epoch, self._structure.base)
+            return self._school.manager(Topic(name.removeprefix(MANAGER)), self._structure)
+        return self._school.subscriber(NodeId(""), self._structure)
 
     @property
     def topics_managed(self) -> int:
         """Of how many topics the manager is here."""
-        return sum(isinstance(machine, Manager) for machine in self._machines.values())
+        return sum(name.startswith(MANAGER) for name in self._machines)
 
     @property
     def epoch(self) -> int:
@@ -144,8 +214,13 @@ class Council:
                 case Send(to=ManagerOf(topic), message=Fill() as message):
                     asker = message.publisher
                     self._say(To.MANAGER, message, topic, asker, self._way_to(asker, errand))
+                case Send(to=ManagerOf(topic), message=FillSubscription() as message):
+                    asker = message.subscriber
+                    self._say(To.MANAGER, message, topic, asker, self._way_to(asker, errand))
                 case Send(to=ManagerOf(topic), message=message):
                     self._say(To.MANAGER, message, topic)
+                case Announce():
+                    self._say(To.EVERYBODY, effect)
                 case Send(to=to, message=message) if to == COORDINATOR:
                     self._say(To.COORDINATOR, message, asker=getattr(message, "subscriber", ""))
                 case Send(to=str() as to, message=message):
@@ -158,14 +233,16 @@ class Council:
         ready = self.ready.setdefault(client, [])
         for effect in effects:
             match effect:
-                case Notify(label):
+                case Notify(label, in_order):
                     ready.append(label)  # type: ignore[arg-type]
+                    if not in_order:
+                        self.memory.put(late_name(client, label), "1")  # type: ignore[arg-type]
                 case Subscribed(topic) if not self._has_topic(client, topic):
                     subscriber = self._machine(SUBSCRIBER + client)
                     self._perform_for(client, subscriber.unsubscribe(topic))
                 case Send(to=ManagerOf(topic), message=Read() as message):
                     self._say(To.MANAGER, message, topic, message.subscriber)
-                case Send():
+                case Send() | Announce():
                     self._perform([effect])
 
     def _way_to(self, asker: str, errand: Errand | None) -> tuple[NodeId, ...]:
@@ -209,6 +286,7 @@ class Council:
                 name = MANAGER + errand.topic
                 if name not in self._machines:
                     raise RemoteProtocolError(f"{errand.topic!r} is not managed here")
+                self._learn_topics(self._machine(name), _topics_in(message))
                 self._perform(self._machine(name).take(message), errand)
             case To.PLACE:
                 name = MANAGER + errand.topic
@@ -235,7 +313,7 @@ class Council:
             return
         client = NodeId(errand.asker.rpartition("/")[0])
         subscriber = self._machines.get(SUBSCRIBER + client)
-        if isinstance(subscriber, Subscriber) and subscriber.name == errand.asker:
+        if isinstance(subscriber, Subscribing) and subscriber.name == errand.asker:
             self._stirred[SUBSCRIBER + client] = None
             self._perform_for(client, subscriber.take(message))
 
@@ -247,8 +325,20 @@ class Council:
                     self._perform(self._machine(name).take(message))
         elif isinstance(message, protocol.Stamped):  # of something that nobody has
             for client, subscriber in self._subscribers():
-                effects = subscriber.notify(None, message.topic, message.stamp)
-                self._perform_for(client, effects)
+                if isinstance(subscriber, Subscriber):
+                    effects = subscriber.notify(None, message.topic, message.stamp)
+                    self._perform_for(client, effects)
+        elif isinstance(message, Announce):
+            for client, subscriber in self._subscribers():
+                if isinstance(subscriber, BufferingSubscriber):
+                    effects = subscriber.notify(None, message.topic, message.stamp)
+                    self._perform_for(client, effects)
+
+    @staticmethod
+    def _learn_topics(machine: Role, topics: Iterable[Topic]) -> None:
+        """Where topics are in the order of their names, a machine has to know which there are."""
+        if not isinstance(machine, Manager | Subscriber | TotalCoordinator):
+            machine.know(topics)
 
     def _begin_epoch(self, structure: Structure) -> None:
         if structure.epoch <= self._structure.epoch:
@@ -260,11 +350,12 @@ class Council:
                 self._perform(self._machine(name).take(Start(structure=structure)))
         base = Base(epoch=structure.epoch, base=structure.base)
         for client, subscriber in self._subscribers():
-            self._perform_for(client, subscriber.take(base))
+            if isinstance(subscriber, Subscriber):
+                self._perform_for(client, subscriber.take(base))
 
-    def _subscribers(self) -> list[tuple[NodeId, Subscriber]]:
+    def _subscribers(self) -> list[tuple[NodeId, Subscribing]]:
         """The machines of all clients here, which are about to know something."""
-        found = [(n, m) for n, m in self._machines.items() if isinstance(m, Subscriber)]
+        found = [(n, m) for n, m in self._machines.items() if isinstance(m, Subscribing)]
         self._stirred |= {name: None for name, _ in found}
         return [(NodeId(name.removeprefix(SUBSCRIBER)), machine) for name, machine in found]
 
@@ -298,18 +389,25 @@ class Council:
 
     # --- subscribers --------------------------------------------------------------------------
 
-    def subscriber(self, client: NodeId) -> Subscriber | None:
+    def subscriber(self, client: NodeId) -> Subscribing | None:
         """The machine of a client here, if it has ever subscribed."""
         subscriber = self._machines.get(SUBSCRIBER + client)
-        return subscriber if isinstance(subscriber, Subscriber) else None
+        return subscriber if isinstance(subscriber, Subscribing) else None
+
+    def held_for(self, client: NodeId) -> Sequence[Label]:
+        """What its machine keeps back."""
+        subscriber = self.subscriber(client)
+        held: Sequence[Label] = getattr(subscriber, "held", ())
+        return held
 
     def subscribe(self, client: NodeId, life: NodeId, topic: Topic) -> None:
         """A client here asks for a topic."""
         name = SUBSCRIBER + client
         if name not in self._machines:
-            structure = self._structure
-            self._machines[name] = Subscriber(life, (), structure.epoch, structure.base)
-        self._perform_for(client, self._machine(name).subscribe(topic))
+            self._machines[name] = self._school.subscriber(life, self._structure)
+        subscriber = self._machine(name)
+        self._learn_topics(subscriber, [topic])
+        self._perform_for(client, subscriber.subscribe(topic))
 
     def unsubscribe(self, client: NodeId, topic: Topic) -> None:
         """It has left it."""
@@ -326,10 +424,9 @@ class Council:
         """A subscriber is gone, whatever it had."""
         self.ready.pop(client, None)
         subscriber = self._machines.pop(SUBSCRIBER + client, None)
-        if isinstance(subscriber, Subscriber):
+        if isinstance(subscriber, Subscribing):
             self._stirred[SUBSCRIBER + client] = None
-            left = Left(subscriber=subscriber.name, topics=frozenset(), is_gone=True)
-            self._say(To.COORDINATOR, left, asker=subscriber.name)
+            self._perform(subscriber.leave())
 
     def let_go_of_others(self, present: Iterable[NodeId]) -> None:
         """After a rebuild: those are gone who have failed together with this broker."""
@@ -385,8 +482,30 @@ class Council:
                 if text:
                     self._ways[name.removeprefix(WAY)] = value_of(text, structures)
 
+    def is_late(self, client: NodeId, key: Key) -> bool:
+        """Whether a client is told that it gets a publication out of order."""
+        return late_name(client, key) in self.memory.known
+
+    def forget_late(self, key: Key) -> None:
+        """Everybody has it."""
+        end = late_name(NodeId(""), key).removeprefix(LATE)
+        for name in [n for n in self.memory.known if n.startswith(LATE) and n.endswith(end)]:
+            self.memory.put(name, "")
+
     def state(self) -> Mapping[str, Mapping[str, str]]:
         """What is known, to be compared."""
         known = {n: text for n, text in self.memory.known.items() if not n.startswith("said ")}
         machines = {name: state_of(machine) for name, machine in self._machines.items()}
         return {"memory": known, "machines": machines}
+
+
+def _topics_in(message: object) -> list[Topic]:
+    """The topics of which a manager hears."""
+    stamp = getattr(message, "stamp", None)
+    return [*getattr(message, "topics", ()), *([] if stamp is None else stamp.entries)]
+
+
+def late_name(client: NodeId, key: Key) -> str:
+    """What it is called in the memory that a client gets a publication out of order."""
+    publisher, incarnation, seq = key
+    return f"{LATE}{client} {publisher} {incarnation} {seq}"

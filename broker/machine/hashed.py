@@ -22,10 +22,17 @@ from typing import Any, ClassVar, Final
 import attrs
 
 from plait.broker.codec import decode_content
-from plait.broker.machine.council import Council
+from plait.broker.machine.council import (
+    Council,
+    School,
+    SchoolByCount,
+    SchoolByRate,
+    SchoolOf2011,
+    SchoolOf2015,
+)
 from plait.broker.machine.interests import life_of
 from plait.broker.machine.neighbours import UP, Arrival, Below, Neighbour, Route, is_client
-from plait.broker.machine.publications import Delayed
+from plait.broker.machine.publications import Delayed, Publications
 from plait.broker.machine.queues import QueuedPublications
 from plait.broker.machine.topics import objection_to, stamped, topic_of
 from plait.broker.messages import Confirm, Errand, Flag, Message, Publish, Stamped
@@ -34,7 +41,6 @@ from plait.routing.filters import Filter
 from plait.routing.ids import NodeId
 from plait.routing.tables import Advertisement, Subscription
 from plait.routing.topics import protocol
-from plait.routing.topics.popularity import COUNT, FIXED, RATE
 from plait.routing.topics.portable import (
     text_of,
     value_of,
@@ -54,8 +60,8 @@ class HashedTopicPublications(QueuedPublications):
     """The publications under way at a broker that may manage some topics."""
 
     is_told_everywhere: ClassVar = True
-    adapting: ClassVar[str] = FIXED
-    """How topics change places."""
+    school: ClassVar[type[School]] = School
+    """As what machines begin."""
 
     def __init__(self, **parts: Any) -> None:
         """Begin with none; the parts are those of `Publications`."""
@@ -69,7 +75,7 @@ class HashedTopicPublications(QueuedPublications):
             self.interests.node,
             self.neighbours,
             self._steps,
-            adapting=self.adapting,
+            school=self.school,
             has_topic=table.has,
         )
         self._unsent: dict[NodeId, deque[Arrival]] = {}
@@ -244,7 +250,10 @@ class HashedTopicPublications(QueuedPublications):
     def _pass_on(self, neighbour: Neighbour, arrival: Arrival) -> None:
         """Send a publication behind its stamp."""
         if arrival.position is not None:
-            self._steps.send(neighbour, stamped(arrival.key, arrival.position), key=arrival.key)
+            stamp = stamped(arrival.key, arrival.position)
+            if is_client(neighbour) and self._council.is_late(neighbour.node, arrival.key):
+                stamp = attrs.evolve(stamp, is_late=True)
+            self._steps.send(neighbour, stamp, key=arrival.key)
         super()._pass_on(neighbour, arrival)
 
     # --- before clients -----------------------------------------------------------------------
@@ -282,8 +291,7 @@ class HashedTopicPublications(QueuedPublications):
 
     def _drop_what_is_of_no_use(self, client: Below) -> None:
         """Let go of what its subscriber will not have: it was published before, or it has left."""
-        subscriber = self._council.subscriber(client.node)
-        held = () if subscriber is None else subscriber.held
+        held = self._council.held_for(client.node)
         dropped = [
             arrival
             for arrival in self.queued_for(client.node)
@@ -401,13 +409,37 @@ class HashedTopicPublications(QueuedPublications):
 class CountingTopicPublications(HashedTopicPublications):
     """The same, where topics change places by how much is published on them, as published."""
 
-    adapting: ClassVar = COUNT
+    school: ClassVar = SchoolByCount
 
 
 class RatingTopicPublications(HashedTopicPublications):
     """And where they do by how much is published on them of late."""
 
-    adapting: ClassVar = RATE
+    school: ClassVar = SchoolByRate
+
+
+class _UnmovedTopicPublications(HashedTopicPublications):
+    """Where topics are in the order of their names, for ever."""
+
+    def rank(self, topic: Topic, above: Topic) -> str:
+        """They do not change places."""
+        return Publications.rank(self, topic, above)
+
+    def _pass_on_stable(self, arrival: Arrival) -> None:
+        super()._pass_on_stable(arrival)
+        self._council.forget_late(arrival.key)
+
+
+class TopicPublicationsOf2011(_UnmovedTopicPublications):
+    """As published in the technical report."""
+
+    school: ClassVar = SchoolOf2011
+
+
+class TopicPublicationsOf2015(_UnmovedTopicPublications):
+    """As published in the article."""
+
+    school: ClassVar = SchoolOf2015
 
 
 def _position_of(topic: Topic, stamp: Stamp) -> Position:

@@ -19,6 +19,8 @@ from plait.broker.machine.hashed import (
     CountingTopicPublications,
     HashedTopicPublications,
     RatingTopicPublications,
+    TopicPublicationsOf2011,
+    TopicPublicationsOf2015,
 )
 from plait.broker.machine.interests import Interests, Observer
 from plait.broker.machine.names import Names, Newcomer
@@ -60,6 +62,8 @@ from plait.routing.orderings import (
     HASH_RATE,
     ROOT,
     FilteredSequencer,
+    NotificationOf2011,
+    NotificationOf2015,
     Published,
     PublishedProgressive,
     PublishedWholeQueue,
@@ -78,6 +82,8 @@ _PARTS: Final[Mapping[str, tuple[type[Publications], type[Observer] | None]]] = 
     PublishedWholeQueue.name: (PublishedPublications, OverlapTables),
     TotalNotification.name: (TopicPublications, TopicTable),
     TaggedNotification.name: (TaggedPublications, TopicTable),
+    NotificationOf2011.name: (TopicPublicationsOf2011, TopicTable),
+    NotificationOf2015.name: (TopicPublicationsOf2015, TopicTable),
 }
 """What an ordering needs that does more than decide when something is settled."""
 _PARTS_OF_MANAGERS: Final[Mapping[tuple[str, str], type[Publications]]] = {

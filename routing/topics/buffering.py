@@ -61,6 +61,10 @@ class BufferingManager:
         self._passed = {each: 0 for each in self._group if self._is_lower(each)}
         """The last number of each lower topic that has passed here (LLC)."""
 
+    def know(self, topics: Iterable[Topic]) -> None:
+        """Where nobody has said in which order topics are, it is that of their names."""
+        self._rank = {each: n for n, each in enumerate(sorted({*self._rank, *topics}))}
+
     def _shared(self) -> set[Topic]:
         return companions(self.topic, self._subscribers.values()) | {self.topic}
 
@@ -131,7 +135,7 @@ class BufferingManager:
 
 
 @attrs.frozen
-class _Waiting:
+class _Kept:
     """What has come, and is not next."""
 
     topic: Topic
@@ -150,7 +154,7 @@ class BufferingSubscriber:
         self.clock = dict.fromkeys(sorted(self.topics), 0)
         """The last number of each topic that it has had, or has to have."""
         self._order = tuple(order)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Kept] = []
         self._pending: Topic | None = None
         self._next: list[Topic] = []
 
@@ -159,12 +163,25 @@ class BufferingSubscriber:
         """The publications that wait, in the order in which they came."""
         return [each.label for each in self._waiting if each.label is not None]
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it does not have yet all that it has asked for."""
+        return self._pending is not None
+
+    def know(self, topics: Iterable[Topic]) -> None:
+        """Where nobody has said in which order topics are, it is that of their names."""
+        self._order = tuple(sorted({*self._order, *topics}))
+
+    def leave(self) -> list[Effect]:
+        """Leave all topics."""
+        return [effect for topic in sorted(self.topics) for effect in self.unsubscribe(topic)]
+
     def subscribe(self, topic: Topic) -> list[Effect]:
         """Add a topic."""
+        if topic in self.topics or topic == self._pending or topic in self._next:
+            return []
         if self._pending is not None:
             self._next.append(topic)
-            return []
-        if topic in self.topics:
             return []
         self._pending = topic
         self.topics.add(topic)
@@ -209,7 +226,7 @@ class BufferingSubscriber:
 
     def notify(self, label: Label | None, topic: Topic, stamp: Stamp) -> list[Effect]:
         """Take in a publication, or a subscriptionUpdate, which has no label."""
-        self._waiting.append(_Waiting(topic, stamp, label))
+        self._waiting.append(_Kept(topic, stamp, label))
         return self._release()
 
     def _release(self) -> list[Effect]:
@@ -229,15 +246,15 @@ class BufferingSubscriber:
                         effects.append(Notify(each.label))
         return effects
 
-    def _entries(self, each: _Waiting) -> dict[Topic, int]:
+    def _entries(self, each: _Kept) -> dict[Topic, int]:
         return {x: number for x, number in each.stamp.entries.items() if x in self.clock}
 
-    def _is_over(self, each: _Waiting) -> bool:
+    def _is_over(self, each: _Kept) -> bool:
         """Whether it is a further copy of an update."""
         entries = self._entries(each)
         return each.label is None and all(self.clock[x] >= n for x, n in entries.items())
 
-    def _is_next(self, each: _Waiting) -> bool:
+    def _is_next(self, each: _Kept) -> bool:
         entries = self._entries(each)
         own = entries.pop(each.topic, None)
         if each.label is None:
@@ -248,7 +265,7 @@ class BufferingSubscriber:
             and all(n == self.clock[x] for x, n in entries.items())
         )
 
-    def _advance(self, each: _Waiting) -> None:
+    def _advance(self, each: _Kept) -> None:
         if each.label is None:
             self.clock = raised(self.clock, self._entries(each))
         else:

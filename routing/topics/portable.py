@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import attrs
 
-from plait.routing.topics import protocol, total
+from plait.routing.topics import buffering, protocol, total
 from plait.routing.topics.structure import Structure
 
 _RECORDS: Final = {
     record.__name__: record
-    for module in (protocol, total)
+    for module in (buffering, protocol, total)
     for record in vars(module).values()
     if isinstance(record, type) and attrs.has(record)
 }

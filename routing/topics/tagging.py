@@ -89,6 +89,10 @@ class TaggingManager:
         self._floor: dict[Topic, int] = {}
         """What everybody has had who was here and comes to share a topic, or shared one."""
 
+    def know(self, topics: Iterable[Topic]) -> None:
+        """Where nobody has said in which order topics are, it is that of their names."""
+        self.order = tuple(sorted({*self.order, *topics}))
+
     def take(self, message: object) -> list[Effect]:
         """Take a message."""
         match message:
@@ -249,12 +253,25 @@ class TaggingSubscriber:
 
     # --- subscribing ------------------------------------------------------------------------
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether it does not have yet all that it has asked for."""
+        return self._pending is not None
+
+    def know(self, topics: Iterable[Topic]) -> None:
+        """Where nobody has said in which order topics are, it is that of their names."""
+        self.order = tuple(sorted({*self.order, *topics}))
+
+    def leave(self) -> list[Effect]:
+        """Leave all topics."""
+        return [effect for topic in sorted(self.topics) for effect in self.unsubscribe(topic)]
+
     def subscribe(self, topic: Topic) -> list[Effect]:
         """Add a topic."""
+        if topic in self.topics or topic == self._pending or topic in self._next:
+            return []
         if self._pending is not None:
             self._next.append(topic)
-            return []
-        if topic in self.topics:
             return []
         self._pending = topic
         return self._fill_in(topic)

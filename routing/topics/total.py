@@ -432,6 +432,11 @@ class Subscriber:
         """Whether it does not have yet all that it has asked for."""
         return self._pending is not None
 
+    def leave(self) -> list[Effect]:
+        """Leave all topics, for ever."""
+        left = Left(subscriber=self.name, topics=frozenset(), is_gone=True)
+        return [Send(COORDINATOR, left)]
+
     def subscribe(self, topic: Topic) -> list[Effect]:
         """Add a topic."""
         if topic in self.topics or topic == self._pending or topic in self._next:

@@ -33,6 +33,23 @@ def test_nothing_goes_wrong_in_a_crowd(ordering: str, seeds: Seeds) -> None:
         assert troubles(simulate_crowd(seed, crowd)) == [], f"seed {seed}"
 
 
+def test_as_published_in_2015_somebody_waits_for_ever() -> None:
+    runs = [simulate(seed, **rule_of("tno-published-2015")) for seed in range(4)]
+
+    assert any(run.failures for run in runs)
+    assert not any("pairwise" in failure for run in runs for failure in run.failures)
+
+
+def test_as_published_in_2011_everybody_is_told_of_everything_through_crashes() -> None:
+    tagged = 0
+    for seed in range(4):
+        run = simulate(seed, **rule_of("tno-published-2011"), workload=Workload(crashes=2))
+        assert run.failures == [], f"seed {seed}"
+        tagged += sum(record.get("in_order") is False for record in run.records)
+
+    assert tagged > 0
+
+
 @pytest.mark.parametrize("ordering", ["tno", "tno-tagged"])
 def test_nothing_goes_wrong_while_connections_end(ordering: str, seeds: Seeds) -> None:
     workload = Workload(breaks=4, troubles=Troubles(cuts=1))

@@ -84,6 +84,8 @@ def test_what_is_not_said_is_as_it_was_in_the_beginning() -> None:
         ("PairWise", "pairwise"),
         ("TNO", "tno"),
         ("TNO-Tagged", "tno-tagged"),
+        ("TNO-Published-2011", "tno-published-2011"),
+        ("TNO-Published-2015", "tno-published-2015"),
         ("SEQUENCER", "sequencer"),
         ("SEQUENCER-FILTERED", "sequencer-filtered"),
         ("PUBLISHED", "published"),
