@@ -731,6 +731,10 @@ class AttachRequest:
     """
 
     broker: NodeId
+    known_term: int = 0
+    """How far its step log is known to the sender, in which term: who stood next to it before that
+    need not be said, by each of those who did."""
+    known_step: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -303,7 +303,7 @@ class SessionKeeper:
             self._interests.told_advertisements(),
             self._interests.told_subscriptions(),
         )
-        for message in attachment_messages(attachment, self.term, self._limits):
+        for message in attachment_messages(attachment, self.term, request, self._limits):
             self._outbox.send(self.link, message)
         self._outbox.log(Level.INFO, "attached", broker=request.broker)
 

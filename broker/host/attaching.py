@@ -21,6 +21,7 @@ from plait.broker.machine.neighbours import Control
 from plait.broker.machine.rebuild import Attachment, StreamEnd, Told, Travelling
 from plait.broker.messages import (
     Attach,
+    AttachRequest,
     AttachTables,
     Message,
     NodeKind,
@@ -47,9 +48,12 @@ _WHOLE: Final = -1
 
 
 def attachment_messages(
-    attachment: Attachment, term: int, limits: Limits = DEFAULT_LIMITS
+    attachment: Attachment,
+    term: int,
+    request: AttachRequest | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> list[Message]:
-    """All that an attachment says of a broker, which had failed in this term."""
+    """All that an attachment says of a broker, which had failed in this term, to whoever asks."""
     sent, received = attachment.sent, attachment.received
     head = Attach(
         node=attachment.node,
@@ -67,14 +71,16 @@ def attachment_messages(
     )
     return [
         head,
-        *_tables(attachment, limits),
+        *_tables(attachment, request, limits),
         *(each.publication for each in sent.kept),
         *(each.publication for each in received.kept),
         *(control.message for control in attachment.controls),
     ]
 
 
-def _tables(attachment: Attachment, limits: Limits) -> list[AttachTables]:
+def _tables(
+    attachment: Attachment, request: AttachRequest | None, limits: Limits
+) -> list[AttachTables]:
     """In parts, each of which has something of all that there is more of."""
     most = limits.attach_portion
     columns: dict[str, Iterator[Any]] = {
@@ -83,7 +89,7 @@ def _tables(attachment: Attachment, limits: Limits) -> list[AttachTables]:
         "subscriptions": _portions([_told_entry(t) for t in attachment.subscriptions], most),
         "known_advertisements": _portions(sorted(attachment.known_advertisements), most),
         "known_subscriptions": _portions(sorted(attachment.known_subscriptions), most),
-        "logs": _logs(attachment, limits),
+        "logs": _logs(attachment, request, limits),
     }
     rows = [
         {name: value for name, value in zip(columns, row, strict=True) if value}
@@ -99,13 +105,13 @@ def _portions(elements: Sequence[Element], most: int) -> Iterator[tuple[Element,
         yield tuple(elements[at : at + most])
 
 
-def _logs(attachment: Attachment, limits: Limits) -> Iterator[bytes]:
+def _logs(attachment: Attachment, request: AttachRequest | None, limits: Limits) -> Iterator[bytes]:
     """The logs, in parts that follow each other as over a connection."""
     writer = LogWriter()
     parts: dict[NodeId, LogPart] = {}
     left = limits.attach_steps
     for node, log in attachment.logs.items():
-        rest = log.since(_WHOLE)
+        rest = log.since(log.base if _is_base_known(request, node, log) else _WHOLE)
         while len(rest.entries) > left:
             parts[node] = attrs.evolve(rest, entries=rest.entries[:left])
             yield writer.write(parts)
@@ -116,6 +122,15 @@ def _logs(attachment: Attachment, limits: Limits) -> Iterator[bytes]:
         parts[node] = rest
         left -= len(rest.entries)
     yield writer.write(parts)
+
+
+def _is_base_known(request: AttachRequest | None, broker: NodeId, log: StepLog) -> bool:
+    """Whether whoever asks knows who stood next to a broker where its log begins."""
+    return (
+        request is not None
+        and (request.broker, request.known_term) == (broker, log.term)
+        and request.known_step >= log.base
+    )
 
 
 def _sent_control(control: Control) -> SentControl:

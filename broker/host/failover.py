@@ -540,7 +540,7 @@ class Failover:
         """A coordinator asks what a broker here has of a neighbour that has failed."""
         parts = self._parts
         if connection.state is LinkState.TO_HOST:
-            self._testify(connection, request.broker)
+            self._testify(connection, request)
             return
         node, broker = connection.node, request.broker
         machine = parts.playing.machine(node)
@@ -559,15 +559,16 @@ class Failover:
         parts.sealed[node, broker] = max(seat.term, parts.sealed.get((node, broker), 0))
         connection.state = LinkState.ATTACHING
         attachment = attach(machine, broker, parts.library.known())
-        for message in attachment_messages(attachment, seat.term):
+        for message in attachment_messages(attachment, seat.term, request):
             parts.connections.send(connection, message)
 
-    def _testify(self, connection: Connection, broker: NodeId) -> None:
+    def _testify(self, connection: Connection, request: AttachRequest) -> None:
         """Say what a broker had done that this host has given up, and somebody takes up."""
-        parts = self._parts
+        parts, broker = self._parts, request.broker
         seat = parts.seats.seat_of(broker)
         if seat is not None and seat.is_vacant and seat.life == parts.me.life:
-            for message in attachment_messages(testimony(broker, parts.library.known()), seat.term):
+            own = testimony(broker, parts.library.known())
+            for message in attachment_messages(own, seat.term, request):
                 parts.connections.send(connection, message)
 
     def on_testimony(self, term: int, attachment: Attachment) -> None:

@@ -190,7 +190,7 @@ class Greetings:
         elif parts.takeovers.is_certain(broker):
             connection.state = LinkState.ATTACHED
             parts.connections.send(connection, self._news_for(connection))
-            parts.connections.send(connection, AttachRequest(broker=broker))
+            parts.connections.send(connection, self._attach_request(broker))
         elif parts.takeovers.of(broker) is not None:
             self._waiting.append(connection)  # it may live
         elif parts.seats.is_lost(broker, doubted := parts.doubts.doubted()):
@@ -263,7 +263,7 @@ class Greetings:
             if known.is_detached:
                 # It was away when its broker failed, so nobody has said yet what it has.
                 connection.state = LinkState.ATTACHED
-                parts.connections.send(connection, AttachRequest(broker=machine.node))
+                parts.connections.send(connection, self._attach_request(machine.node))
                 return
             if known.is_away:
                 self.returns.begin(connection, hello.taken, machine, known)
@@ -532,8 +532,12 @@ class Greetings:
         parts.connections.send(connection, parts.seats.everything())
         brokers = parts.takeovers.given_up_by(connection.life)
         for broker in brokers:
-            parts.connections.send(connection, AttachRequest(broker=broker))
+            parts.connections.send(connection, self._attach_request(broker))
         return bool(brokers)
+
+    def _attach_request(self, broker: NodeId) -> AttachRequest:
+        log = self._parts.library.log_of(broker)
+        return AttachRequest(broker=broker, known_term=log.term, known_step=log.last)
 
     def _on_neighbour(
         self, connection: Connection, node: NodeId, broker: NodeId, welcome: Welcome

@@ -4,7 +4,10 @@ from random import Random
 
 import pytest
 
-from plait.broker.messages import GoodbyeCode
+from plait.broker.effects import Effect, SendMessage
+from plait.broker.log_codec import decode_logs
+from plait.broker.messages import AttachTables, GoodbyeCode
+from plait.broker.sim.nodes import Node
 from plait.faulttol.steplog import Entry, Membership, Standing, StepLog, Taken
 from plait.routing.ids import NodeId
 from tests.host.peers import Peer, Visited
@@ -123,3 +126,31 @@ def test_whatever_a_client_makes_up_no_process_ends_and_brokers_stand_where_they
         assert run.overlay.players("b") == ["a"], seed
         assert run.overlay.machine("b").neighbours.named(C) is not None, seed
         assert not [text for text in run.overlay.unfinished() if "connected" in text], seed
+
+
+def test_what_hosts_know_of_who_stood_next_to_a_broker_its_clients_do_not_repeat() -> None:
+    overlay = Conversation()
+    overlay.brokers("a", b="a")
+    readers = [overlay.client(f"reader{number}", "b") for number in range(5)]
+    for reader in readers:
+        reader.subscribes("TRUE")
+    ticker = overlay.client("ticker", "a")
+    ticker.advertises("TRUE")
+    overlay.settle()
+    rows: list[int] = []
+
+    def look(_: Node, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendMessage) and isinstance(effect.message, AttachTables):
+                told = decode_logs(effect.message.logs)
+                rows.append(sum(len(part.neighbours) for part in told.values()))
+
+    overlay.world.on_effects = look
+    ticker.publishes(x=1)
+    overlay.settle(1.5 * MS)
+    overlay.crashes("b")
+    overlay.settle(8.0)
+
+    assert rows == [0] * len(readers)
+    assert [reader.received for reader in readers] == [["ticker:1"]] * len(readers)
+    assert overlay.troubles() == []
