@@ -70,18 +70,20 @@ def explain_held(
     now: float,
     *,
     most: int,
+    lacks: Callable[[Arrival], str | None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Say of each of the first that are held where it stands, as JSON.
 
     `waits_for` is the broker whose acknowledgement it waits for, if it waits for one itself; what
-    is `behind` others cannot be settled before they are, for the cause given with each. What has
-    neither waits for something that is not here yet.
+    is `behind` others cannot be settled before they are, for the cause given with each. What it
+    `lacks` has to come before it, and is not here yet.
     """
     return [
         {
             **_name_of(arrival),
             "seconds": round(now - arrival.since, 6),
             "waits_for": waits_for(arrival),
+            "lacks": lacks(arrival),
             "behind": [
                 {
                     **_name_of(blocker),
@@ -104,6 +106,8 @@ def describe_held(held: Mapping[str, Any]) -> str:
     reasons = []
     if held["waits_for"]:
         reasons.append(f"until {held['waits_for']} has settled it")
+    if held.get("lacks"):
+        reasons.append(f"until {held['lacks']}")
     if held["behind"]:
         blockers = (
             f"{blocker['publisher']}:{blocker['number']} ({WHY[blocker['cause']]})"

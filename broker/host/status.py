@@ -78,6 +78,7 @@ def describe_held(parts: Parts) -> list[dict[str, Any]]:
             publications.waits_for,
             parts.me.now,
             most=most - len(held),
+            lacks=publications.lacks,
         )
         held += [{"broker": node, **each} for each in explained]
     return held

@@ -400,6 +400,21 @@ class Council:
         held: Sequence[Label] = getattr(subscriber, "held", ())
         return held
 
+    def lacks(self, client: NodeId, topic: Topic, stamp: Stamp) -> str | None:
+        """For what the machine of a client waits before it hands on something with this stamp."""
+        subscriber = self.subscriber(client)
+        if not isinstance(subscriber, Subscriber):
+            return None
+        if topic not in subscriber.clock:
+            return f"{client} has begun with topic {topic!r}"
+        lacking = subscriber.lacking(topic, stamp)
+        if lacking is None:
+            return None
+        if not lacking:
+            return f"epoch {stamp.epoch} has begun here"
+        behind = (f"number {number} of topic {x!r}" for x, number in sorted(lacking.items()))
+        return f"{client} has {' and '.join(behind)}"
+
     def subscribe(self, client: NodeId, life: NodeId, topic: Topic) -> None:
         """A client here asks for a topic."""
         name = SUBSCRIBER + client

@@ -316,6 +316,16 @@ class HashedTopicPublications(QueuedPublications):
         topic = topic_of(decode_content(arrival.publication.content), arrival.source)
         return f"the manager of {topic!r}"
 
+    def lacks(self, arrival: Arrival) -> str | None:
+        """The numbers of topics that some client here has to have first, or the epoch."""
+        position = arrival.position
+        clients = sorted(self.ordering.places(arrival))
+        if position is None or not clients:
+            return None
+        topic = topic_of(decode_content(arrival.publication.content), arrival.source)
+        stamp = Stamp(entries={**position.behind, topic: position.number}, epoch=position.epoch)
+        return self._council.lacks(clients[0], topic, stamp)
+
     # --- steps ------------------------------------------------------------------------------
 
     def _send_on_what_is_stamped(self) -> None:

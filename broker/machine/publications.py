@@ -298,6 +298,11 @@ class Publications:
         parent = self.neighbours.parent
         return parent.node if parent is not None and arrival.waits else None
 
+    def lacks(self, arrival: Arrival) -> str | None:
+        """What has to come before a publication that is held, and is not here; in words."""
+        del arrival
+        return None
+
     # --- where to ---------------------------------------------------------------------------
 
     @staticmethod

@@ -68,6 +68,7 @@ def test_it_waits_for_the_parent_and_behind_what_it_must_not_overtake() -> None:
         "publisher": "p",
         "number": 2,
         "waits_for": None,
+        "lacks": None,
         "behind": [{"publisher": "p", "number": 1, "cause": "publisher", "waits_for": "b"}],
     }
     assert overlay.host("c").status()["held"] == overlay.host("c").describe_held()

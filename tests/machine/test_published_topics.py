@@ -8,13 +8,16 @@ publication, and then makes a stamp that reaches another one before it; in T5 an
 what its sender said later.
 """
 
+import heapq
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import pytest
 
+from plait.broker.holding import describe_held, explain_held
 from plait.broker.machine.errands import Errands
 from plait.broker.machine.machine import Batch
 from plait.broker.messages import Begun, Publish, Stamped, Subscribe, Unsubscribe
@@ -155,7 +158,8 @@ SCHEDULES: Final = {
 class Stage(Timed):
     """A hub, brokers below it, and links that take as long as a schedule says."""
 
-    def __init__(self, ordering: str, schedule: Schedule) -> None:
+    def __init__(self, ordering: str, schedule: Schedule, until: float = math.inf) -> None:
+        self.until = until
         self.links = {
             **{(HUB, NodeId(site)): there for site, (there, _) in schedule.sites.items()},
             **{(NodeId(site), HUB): back for site, (_, back) in schedule.sites.items()},
@@ -183,6 +187,11 @@ class Stage(Timed):
             self.at(SETTLED + at, do[what], NodeId(name), topic)
         assert self.now < SETTLED
         self.run()
+
+    def run(self) -> None:
+        while self._queue and self._queue[0][0] <= self.until:
+            self.now, _, action, arguments = heapq.heappop(self._queue)
+            action(*arguments)
 
     def _send(self, sender: NodeId, to: NodeId, batch: Batch) -> None:
         self.at(self.now + self.links.get((sender, to), 0.0), self._receive, sender, to, batch)
@@ -267,6 +276,30 @@ def test_as_published_it_goes_wrong(name: str) -> None:
 
     assert bool(stage.inversions()) == schedule.inverted
     assert set(schedule.lacking) <= stage.holding()
+
+
+@pytest.mark.parametrize("name", ["T1"])
+def test_what_is_held_is_explained_by_numbers_of_topics(name: str) -> None:
+    schedule = SCHEDULES[name]
+    stage = Stage("tno@hash", schedule, until=SETTLED + 300)
+
+    held = [
+        describe_held({"seconds": 0, **each})
+        for machine in stage.machines.values()
+        for each in explain_held(
+            machine.publications.ordering,
+            machine.publications.waits_for,
+            0.0,
+            most=9,
+            lacks=machine.publications.lacks,
+        )
+    ]
+
+    assert held == [
+        "holds k:1 until the manager of '1' has settled it",
+        "holds i:1 until the manager of '2' has settled it",
+        "holds j:1 until t has number 1 of topic '1' and number 1 of topic '2'",
+    ]
 
 
 @EACH

@@ -59,6 +59,39 @@ async def test_two_subscribers_are_told_in_one_order(overlay: Overlay, managers:
     assert got[0] == got[1]
 
 
+async def test_who_is_told_at_once_is_told_what_came_in_order(overlay: Overlay) -> None:
+    addresses = await _three(overlay, ordering="tno-tagged")
+    got: list[list[tuple[str, int]]] = [[], []]
+
+    async def take(subscription: Subscription, into: list[tuple[str, int]]) -> None:
+        count = 0
+        async for delivery in subscription:
+            count += 1
+            if delivery.in_order:
+                into.append((delivery.publisher, delivery.seq))
+            if count == 2 * ROUNDS:
+                return
+
+    async with (
+        connect(addresses[1], name="s") as s,
+        connect(addresses[2], name="t") as t,
+        connect(addresses[0], name="p") as p,
+        connect(addresses[1], name="q") as q,
+    ):
+        for client in (p, q):
+            await client.advertise("topic IS NOT NULL")
+        both = [await each.subscribe("topic IN ('a', 'b', 'c')") for each in (s, t)]
+        async with trio.open_nursery() as nursery:
+            for subscription, into in zip(both, got, strict=True):
+                nursery.start_soon(take, subscription, into)
+            nursery.start_soon(_publish, p, TOPICS)
+            nursery.start_soon(_publish, q, TOPICS[::-1])
+
+    shared = [[each for each in one if each in other] for one, other in (got, got[::-1])]
+    assert shared[0] == shared[1]
+    assert len(shared[0]) > 0
+
+
 async def test_where_topics_have_no_order_none_ranks_above_another_one(overlay: Overlay) -> None:
     address = await overlay.broker("b1", ordering="tno")
     async with connect(address, name="s") as client:
