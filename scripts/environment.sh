@@ -5,6 +5,10 @@
 #
 # makes $root/.venv if it is missing, installs into it if pyproject.toml has changed since the last
 # time, and sets $python to the interpreter in there. Otherwise it costs a few milliseconds.
+#
+# What is installed is what locks/ says, by version and hash (scripts/lock makes that). Where
+# PIP_FIND_LINKS or PIP_NO_INDEX names packages of your own, others will do that are within the bounds of
+# pyproject.toml; PLAIT_UNLOCKED=1 takes these anywhere.
 
 give_up() {
     printf '%s\n' "$@" >&2
@@ -37,12 +41,39 @@ find_python() {
         "Install one, or name it: PLAIT_PYTHON=/path/to/python3.12 $0"
 }
 
+run_pip() {
+    (cd "$root" && "$python" -m pip install --quiet --no-input --disable-pip-version-check "$@")
+}
+
+install_unlocked() {
+    run_pip --editable ".${1:+[$1]}"
+}
+
+# What builds packages is installed first, so that pip does not fetch another one for that.
+install_locked() {
+    lock=$root/locks/${1:-plait}.txt
+    if [ -n "${PLAIT_UNLOCKED:-}" ] || [ ! -f "$lock" ]; then
+        install_unlocked "$1"
+        return
+    fi
+    run_pip --require-hashes --requirement "$root/locks/build.txt" &&
+        run_pip --require-hashes --no-build-isolation --requirement "$lock" &&
+        run_pip --no-deps --no-build-isolation --editable .
+}
+
+give_up_installing() {
+    grep '^ *ERROR' "$1" | head -n 3 >&2
+    give_up "Could not install what plait needs; all of pip's output is in $1." \
+        "pip has to reach a package index: set PIP_INDEX_URL or HTTPS_PROXY where" \
+        "this machine reaches one only through another."
+}
+
 prepare_environment() {
     extra=${1:-}
     venv=$root/.venv
     python=$venv/bin/python
     # The folder is part of the stamp: an environment that was copied along points to the old one.
-    wanted="$(cksum <"$root/pyproject.toml") $root"
+    wanted="$(cat "$root/pyproject.toml" "$root/locks/"*.txt 2>/dev/null | cksum) $root"
     stamp=$venv/plait-installed${extra:+-$extra}
 
     if ! "$python" -c '' 2>/dev/null; then
@@ -53,12 +84,16 @@ prepare_environment() {
     if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
         echo "Installing plait${extra:+ and its $extra tools} into .venv, once ..." >&2
         log=$venv/install.log
-        if ! (cd "$root" && "$python" -m pip install --quiet --no-input \
-            --disable-pip-version-check --editable ".${extra:+[$extra]}") >"$log" 2>&1; then
-            grep '^ *ERROR' "$log" | head -n 3 >&2
-            give_up "Could not install what plait needs; all of pip's output is in $log." \
-                "pip has to reach a package index: set PIP_INDEX_URL or HTTPS_PROXY where" \
-                "this machine reaches one only through another."
+        if ! install_locked "$extra" >"$log" 2>&1; then
+            if grep -q 'DO NOT MATCH THE HASHES' "$log"; then
+                give_up "A package is not the one that locks/ names: see $log." \
+                    "If it comes from a place that you trust, PLAIT_UNLOCKED=1 takes it."
+            elif [ -n "${PIP_FIND_LINKS:-}${PIP_NO_INDEX:-}" ] && [ -d "$root/locks" ]; then
+                echo "Not all versions of locks/ are there: taking others within bounds." >&2
+                install_unlocked "$extra" >"$log" 2>&1 || give_up_installing "$log"
+            else
+                give_up_installing "$log"
+            fi
         fi
         printf '%s\n' "$wanted" >"$stamp"
         # The developers' tools come on top of what plait itself needs.

@@ -64,6 +64,7 @@ COMMANDS: Final[dict[str, str]] = {
     "audit": "The guarantees of any number of runs, checked on Spark.",
     "verify-order": "Order among topics, judged by stamps alone.",
     "bench": "Measure.",
+    "sbom": "What this installation is made of, and under which licences.",
     "completion": "Print the completion script of a shell.",
 }
 

@@ -54,11 +54,11 @@ class Machine:
         (self.path / name).write_text(text)
         (self.path / name).chmod(0o755)
 
-    def prepare(self, extra: str = "") -> subprocess.CompletedProcess[str]:
+    def prepare(self, extra: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         program = f'root=$1; . "$2/environment.sh"; prepare_environment {extra}; echo "$python"'
         return finished(
             ["/bin/sh", "-euc", program, "scripts/test", str(self.root), str(SCRIPTS)],
-            env={"PATH": str(self.path), "PIP_CALLS": str(self.pip_calls)},
+            env={"PATH": str(self.path), "PIP_CALLS": str(self.pip_calls), **variables},
         )
 
     def installations(self) -> list[str]:
@@ -141,3 +141,66 @@ def test_an_installation_that_fails_is_tried_again_next_time(machine: Machine) -
     assert "ERROR: No matching distribution\nCould not install" in result.stderr
     machine.prepare()
     assert len(machine.installations()) == 2
+
+
+def lock(machine: Machine) -> None:
+    (machine.root / "locks").mkdir()
+    for name in ("build", "plait", "dev"):
+        (machine.root / "locks" / f"{name}.txt").write_text(f"# {name}\n")
+
+
+def test_what_is_locked_is_installed_by_its_hashes(machine: Machine) -> None:
+    machine.add_python("python3")
+    lock(machine)
+    machine.prepare("dev")
+    built, locked, own = machine.installations()
+
+    assert built.endswith("--require-hashes --requirement " + str(machine.root / "locks/build.txt"))
+    assert "--require-hashes --no-build-isolation" in locked
+    assert locked.endswith("locks/dev.txt")
+    assert own.endswith("--no-deps --no-build-isolation --editable .")
+
+
+def test_a_lock_that_has_changed_is_installed_anew(machine: Machine) -> None:
+    machine.add_python("python3")
+    lock(machine)
+    machine.prepare()
+    (machine.root / "locks" / "plait.txt").write_text("# others\n")
+    machine.prepare()
+
+    assert len(machine.installations()) == 6
+
+
+def test_a_file_of_another_hash_is_not_installed(machine: Machine) -> None:
+    machine.add_python("python3", pip="echo 'THESE PACKAGES DO NOT MATCH THE HASHES'; exit 1")
+    lock(machine)
+    result = machine.prepare(PIP_FIND_LINKS="/wheels")
+
+    assert result.returncode == 3
+    assert result.stderr.count("A package is not the one that locks/ names") == 1
+    assert len(machine.installations()) == 1
+
+
+def test_own_packages_of_other_versions_will_do(machine: Machine) -> None:
+    machine.add_python("python3", pip='case "$*" in *hashes*) exit 1 ;; esac')
+    lock(machine)
+    result = machine.prepare(PIP_FIND_LINKS="/wheels")
+
+    assert result.returncode == 0
+    assert "Not all versions of locks/ are there: taking others within bounds." in result.stderr
+    assert machine.installations()[-1].endswith("--editable .")
+
+
+def test_without_own_packages_a_version_that_is_missing_is_an_error(machine: Machine) -> None:
+    machine.add_python("python3", pip='case "$*" in *hashes*) exit 1 ;; esac')
+    lock(machine)
+
+    assert machine.prepare().returncode == 3
+
+
+def test_locks_can_be_left_aside(machine: Machine) -> None:
+    machine.add_python("python3")
+    lock(machine)
+    machine.prepare(PLAIT_UNLOCKED="1")
+
+    assert len(machine.installations()) == 1
