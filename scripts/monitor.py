@@ -24,7 +24,7 @@ from plait.broker.messages import (
 )
 from plait.broker.net.addresses import Address
 from plait.broker.net.connection import CLOSED_THERE, Connection, ConnectionLostError, Traffic, dial
-from plait.broker.net.credentials import Passage
+from plait.broker.net.credentials import Passage, pass_through
 from plait.routing.ids import NodeId
 from plait.scripts.status_reports import NOBODY_LISTENS, StatusReport, Unreachable, answers
 
@@ -94,9 +94,7 @@ async def _conversation(address: str, approach: Passage | None) -> AsyncIterator
         connection = Connection(LinkId(0), connected, DEFAULT_LIMITS, Traffic())
         try:
             if approach is not None:
-                await connection.shake_hands(approach.begin())
-                await approach.admit(connection)
-                connection.trust()
+                await pass_through(connection, approach, within_s=ANSWER_TIMEOUT_S)
             connection.say(HELLO)
             while not isinstance(message := await connection.receive_one(), Welcome):
                 if isinstance(message, Goodbye):

@@ -14,7 +14,7 @@ import trio
 from plait.broker.access.admission import Admission, Applicant, Role, Roll
 from plait.broker.access.errors import NotAdmittedError
 from plait.broker.access.scram import NONCE_BYTES, ScramClient
-from plait.broker.errors import UnusableFileError
+from plait.broker.errors import RemoteProtocolError, UnusableFileError
 from plait.broker.messages import Challenge
 from plait.broker.net.connection import Connection
 from plait.broker.net.secret_files import read_secret, read_secret_line
@@ -137,6 +137,20 @@ class Approach:
             credentials.user, self._password, nonce, binding=digest or None, keys=self._scram_keys
         )
         return Applicant(scram=scram)
+
+
+async def pass_through(connection: Connection, passage: Passage, *, within_s: float) -> Admission:
+    """Find out who is at the other end; `NotAdmittedError`, or `ConnectionLostError`, if nobody."""
+    try:
+        with trio.fail_after(within_s):
+            await connection.shake_hands(passage.begin())
+            admission = await passage.admit(connection)
+    except trio.TooSlowError:
+        raise NotAdmittedError(f"not shown within {within_s:g} s who it is") from None
+    except (UnusableFileError, RemoteProtocolError) as error:
+        raise NotAdmittedError(str(error)) from None
+    connection.trust()
+    return admission
 
 
 def loaded(make: Any, *arguments: Any, **options: Any) -> ssl.SSLContext:

@@ -30,7 +30,7 @@ from plait.broker.effects import (
     Stop,
     WriteLog,
 )
-from plait.broker.errors import LocalProtocolError, RemoteProtocolError, UnusableFileError
+from plait.broker.errors import LocalProtocolError, RemoteProtocolError
 from plait.broker.inputs import (
     Input,
     LinkClosed,
@@ -43,7 +43,7 @@ from plait.broker.inputs import (
 from plait.broker.limits import Limits
 from plait.broker.messages import Goodbye, GoodbyeCode, Message, Publish
 from plait.broker.net.connection import Connection, ConnectionLostError, Traffic, dial
-from plait.broker.net.credentials import Passage
+from plait.broker.net.credentials import Passage, pass_through
 from plait.broker.net.crowd import hoarders, one_too_many
 from plait.broker.net.logs import Log
 from plait.broker.principals import UNKNOWN_CALLER
@@ -449,25 +449,10 @@ class Driver:
 
     def _tell_opened(self, opened: _Open, admission: Admission) -> None:
         opened.admission = admission
-        self.step(LinkOpened(opened.connection.link, opened.dialled, admission.caller))
-
-    async def _pass_through(self, opened: _Open, passage: Passage) -> None:
-        """Find out who is at the other end; else `NotAdmittedError`, or the connection is lost."""
-        connection = opened.connection
-        try:
-            with trio.fail_after(self._limits.greeting_timeout_s):
-                await connection.shake_hands(passage.begin())
-                admission = await passage.admit(connection)
-        except trio.TooSlowError:
-            timeout_s = self._limits.greeting_timeout_s
-            raise NotAdmittedError(f"not shown within {timeout_s:g} s who it is") from None
-        except (UnusableFileError, RemoteProtocolError) as error:
-            raise NotAdmittedError(str(error)) from None
-        connection.trust()
         if admission.expires_at is not None:
             # By the clock on the wall, as it stands now: the connection is not to outlive that.
             opened.reading.deadline = self.now() + admission.expires_at - time.time()
-        self._tell_opened(opened, admission)
+        self.step(LinkOpened(opened.connection.link, opened.dialled, admission.caller))
 
     def _on_not_admitted(self, opened: _Open, reason: str) -> None:
         """Nobody has been let in: the core has not heard of it, unless it has dialled."""
@@ -513,7 +498,9 @@ class Driver:
             with opened.reading:
                 try:
                     if passage is not None:
-                        await self._pass_through(opened, passage)
+                        within_s = self._limits.greeting_timeout_s
+                        admission = await pass_through(connection, passage, within_s=within_s)
+                        self._tell_opened(opened, admission)
                     while True:
                         if not self.gate.is_open and self._is_gated(link):
                             await self.gate.wait_open()

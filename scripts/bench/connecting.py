@@ -18,7 +18,7 @@ from plait.scripts.bench.trials import DEFAULT_ORDERING, guarded, plan_line
 from plait.scripts.launcher import launch
 
 CLIENTS: Final = 1000
-AT_A_TIME: Final = 100
+AT_A_TIME: Final = 32
 """Of more than `strangers_max` who come at the same moment a broker sends some away."""
 
 
