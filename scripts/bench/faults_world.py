@@ -134,13 +134,12 @@ class FaultWorld(World):
 
     # --- what comes of what -------------------------------------------------------------------
 
-    def at(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Do something at a time that has not passed."""
+    def _push(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
         if self._has_causes:
             step = Step(time, _in_words(action, arguments), self.step)
-            super().at(time, self._take, step, action, arguments)
+            super()._push(time, self._take, step, action, arguments)
         else:
-            super().at(time, action, *arguments)
+            super()._push(time, action, *arguments)
 
     def _take(self, step: Step, action: Callable[..., object], arguments: Iterable[Any]) -> None:
         self.step = step
@@ -261,6 +260,8 @@ def _check(client: NodeId, refusal: Refusal | None) -> None:
 
 def _in_words(action: Callable[..., object], arguments: tuple[Any, ...]) -> str:
     match getattr(action, "__name__", ""), arguments:
+        case "_keep", (appointed, its_arguments):
+            return _in_words(appointed, its_arguments)
         case "_arrive", (end, message, sender):
             return f"{type(message).__name__} {sender} -> {end.node.name}"
         case "_dialled", (node, address, _):
