@@ -27,6 +27,7 @@ from plait.scripts.bench.topics_measure import (
     Study,
     TopicSession,
     moving,
+    moving_on_cores,
     points,
     shuffles,
 )
@@ -41,6 +42,7 @@ def measure(session: TopicSession) -> Results:
     return Results(
         points=list(points(session)),
         moving=list(moving(session)),
+        moving_on_cores=list(moving_on_cores(session)),
         shuffles=list(shuffles(session)),
     )
 
@@ -121,7 +123,7 @@ def command(
 
     All of it is in virtual time. Brokers and clients are the real ones; what is a model is called
     one: that of the document's own system, SCRIBE on Pastry with its algorithm, and that of topics
-    that move. Everything takes some ten minutes; with 1,000 brokers it takes hours.
+    that move. Everything takes some ten minutes; and with 1,000 brokers an hour.
 
     \b
     Examples:

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from plait.routing.topics.popularity import ALPHA, BETA
 from plait.scripts.bench.plots import Chart, Line
 from plait.scripts.bench.topics_document import Reported, reported_of, value_of
 from plait.scripts.bench.topics_goals import DETECTED_AT
@@ -16,9 +17,12 @@ from plait.scripts.bench.topics_measure import (
     DETECTORS_BUFFERS,
     FIFO,
     JGROUPS,
+    MOVING_BROKERS,
+    MOVING_TOPICS,
     PAIRWISE,
     SEQUENCER,
     TNO,
+    TNO_HASHED,
     TNO_TAGGED,
     TOTAL_MODEL,
     UNIFORM,
@@ -30,10 +34,10 @@ from plait.scripts.bench.topics_measure import (
     buffered,
 )
 from plait.scripts.bench.topics_results import Results
-from plait.scripts.bench.topics_swaps import ALPHA, BETA, ENTRY_BYTES, Order
+from plait.scripts.bench.topics_swaps import ENTRY_BYTES, Order
 from plait.scripts.bench.topics_workload import Law
 
-_SYSTEMS: Final = (FIFO, PAIRWISE, SEQUENCER, TNO, TNO_TAGGED)
+_SYSTEMS: Final = (FIFO, PAIRWISE, SEQUENCER, TNO, TNO_HASHED, TNO_TAGGED)
 """Those that are drawn; the others are in the JSON."""
 
 
@@ -457,12 +461,42 @@ def _of_shuffles(results: Results, how: str, series: Callable[..., Chart]) -> Fi
         number=20,
         title="Popularity that changes all at once",
         how=how,
-        charts={"figure-20": series("Latency; popularity is shuffled after 300 s", shuffled)},
+        charts={
+            "figure-20": series("Modelled: latency; popularity is shuffled after 300 s", shuffled),
+            **_moving_on_cores(results),
+        },
         differs="As reported, if it comes early. By numbers a topic cannot be moved any more "
         "once it has had some dozens of publications, so the later it comes the less is made "
         "good; rates forget. Managers visited from 600 s after it on, of those before: "
-        f"{', '.join(late)}.",
+        f"{', '.join(late)}.{_sentence_on_cores(results)}",
     )
+
+
+def _moving_on_cores(results: Results) -> dict[str, Chart]:
+    lines = [Line(one.system, one.latency) for one in results.moving_on_cores]
+    if not lines:
+        return {}
+    chart = Chart(
+        title=f"On the cores, {MOVING_BROKERS} brokers and {MOVING_TOPICS} topics: latency; "
+        "popularity is shuffled in the middle",
+        x="seconds",
+        y="s",
+        lines=lines,
+    )
+    return {"figure-20-cores": chart}
+
+
+def _sentence_on_cores(results: Results) -> str:
+    """How long it took before the shuffle, just after it, and at the end."""
+    told = []
+    for one in results.moving_on_cores:
+        at, end = one.shuffled_at, one.latency[-1][0]
+        before, just_after = one.mean_s(at / 2, at), one.mean_s(at, 1.25 * at)
+        later = one.mean_s(at + (end - at) / 2, math.inf)
+        told.append(f"{one.system} {before:.2f} s, {just_after:.2f} s, {later:.2f} s")
+    if not told:
+        return ""
+    return f" On the cores, before the shuffle, just after it and at the end: {'; '.join(told)}."
 
 
 def _of_patterns(results: Results) -> Iterator[Figure]:

@@ -2,17 +2,19 @@
 
 import enum
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
 import attrs
 
-from plait.routing.orderings import MANAGERS, ORDERINGS_OF_HOSTS, SUMMIT
+from plait.routing.orderings import HASH, HASH_COUNT, HASH_RATE, ORDERINGS_OF_HOSTS
 from plait.routing.patterns.detection import Detection
 from plait.routing.patterns.detector import Detector
+from plait.routing.topics.popularity import ALPHA, BETA
 from plait.scripts.bench.topics_model import NONE, TAGGING, TOTAL, Model, Modelled
-from plait.scripts.bench.topics_swaps import ALPHA, BETA, SHUFFLED_AT, Order, Shuffle, shuffle, swap
+from plait.scripts.bench.topics_swaps import SHUFFLED_AT, Order, Shuffle, shuffle, swap
 from plait.scripts.bench.topics_workload import (
     ADSL,
     COST_WORKLOADS,
@@ -23,6 +25,7 @@ from plait.scripts.bench.topics_workload import (
     cost_scene,
     detectors,
     everybody_wants_everything,
+    moving_topics,
     some_want_some,
 )
 from plait.scripts.bench.topics_world import Played, play
@@ -32,13 +35,15 @@ PAIRWISE: Final = "pairwise"
 SEQUENCER: Final = "sequencer"
 TNO: Final = "tno"
 TNO_TAGGED: Final = "tno-tagged"
-_TNO_ELSEWHERE: Final = tuple(f"{TNO}, {place}" for place in MANAGERS if place != SUMMIT)
+TNO_HASHED: Final = f"{TNO}, {HASH}"
+MOVED: Final = (TNO_HASHED, f"{TNO}, {HASH_COUNT}", f"{TNO}, {HASH_RATE}")
+"""Where topics have an order of their own: it stays, moves as published, moves by rates."""
 _WISHED: Final = (
     FIFO,
     PAIRWISE,
     SEQUENCER,
     TNO,
-    *_TNO_ELSEWHERE,
+    TNO_HASHED,
     TNO_TAGGED,
     "tno-published-2011",
     "tno-published-2015",
@@ -140,6 +145,21 @@ class Moving:
 
 
 @attrs.frozen(kw_only=True)
+class MovingOnCores:
+    """One run of topics that move on hosts, with a shuffle of popularity."""
+
+    system: str
+    shuffled_at: float
+    latency: Sequence[tuple[float, float]]
+    """Of some publications at a time, with when they were published."""
+
+    def mean_s(self, first: float, last: float) -> float:
+        """Of those published between two moments; NaN if there are none."""
+        part = [latency for at, latency in self.latency if first <= at < last]
+        return statistics.fmean(part) if part else math.nan
+
+
+@attrs.frozen(kw_only=True)
 class TopicSession:
     """What to measure."""
 
@@ -166,6 +186,8 @@ class TopicSession:
     pattern_events: int = PATTERN_EVENTS
     shuffles_s: Sequence[int] = SHUFFLES_S
     moving_runs: int = 10
+    moving_on_cores: int = 1_200
+    """Publications, one a second; in the middle of them popularity is shuffled."""
     workloads: Sequence[str] = COST_WORKLOADS
     seed: int = 0
     tell: Callable[[str], None] = lambda _: None
@@ -190,6 +212,7 @@ QUICK: Final = TopicSession(
     workloads=COST_WORKLOADS[2:3],
     shuffles_s=(300,),
     moving_runs=2,
+    moving_on_cores=60,
 )
 """In seconds: that all of it works, and little more."""
 
@@ -485,6 +508,27 @@ def moving(session: TopicSession) -> Iterator[Moving]:
         )
 
 
+def moving_on_cores(session: TopicSession) -> Iterator[MovingOnCores]:
+    """Figure 20 on the cores, with fewer topics."""
+    if Study.MOVING not in session.studies:
+        return
+    scene = moving_topics(MOVING_BROKERS, MOVING_TOPICS, session.moving_on_cores, session.seed)
+    for system in MOVED:
+        session.tell(f"topics that move, on the cores: {system}")
+        played = play(scene, system)[Law.STEEP]
+        latencies = [(fate.event.at, fate.latency_s) for fate in played.fates]
+        every = max(1, len(latencies) // _DRAWN_ON_CORES)
+        parts = [latencies[first : first + every] for first in range(0, len(latencies), every)]
+        yield MovingOnCores(
+            system=system,
+            shuffled_at=scene.events[Law.STEEP][len(latencies) // 2].at,
+            latency=[
+                (statistics.fmean(x for x, _ in part), statistics.fmean(y for _, y in part))
+                for part in parts
+            ],
+        )
+
+
 def shuffles(session: TopicSession) -> Iterator[tuple[str, Shuffle]]:
     """How far stamps travel when popularity was shuffled, early and late."""
     if Study.MOVING not in session.studies:
@@ -496,6 +540,10 @@ def shuffles(session: TopicSession) -> Iterator[tuple[str, Shuffle]]:
             yield order, shuffle(order, at, seeds)
 
 
+MOVING_BROKERS: Final = 10
+MOVING_TOPICS: Final = 20
+_DRAWN_ON_CORES: Final = 40
+"""Points of a line."""
 _DRAWN: Final = 6
 """Of so many points of a run one is drawn, their mean: the document draws 180, which is a "
 "thicket."""

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from plait.scripts.bench.topics_measure import Moving, Point, Study
-from plait.scripts.bench.topics_swaps import ALPHA, BETA, Order, Shuffle
+from plait.routing.topics.popularity import ALPHA, BETA
+from plait.scripts.bench.topics_measure import Moving, MovingOnCores, Point, Study
+from plait.scripts.bench.topics_swaps import Order, Shuffle
 
 
 @attrs.frozen(kw_only=True)
@@ -14,6 +15,7 @@ class Results:
 
     points: Sequence[Point] = ()
     moving: Sequence[Moving] = ()
+    moving_on_cores: Sequence[MovingOnCores] = ()
     shuffles: Sequence[tuple[str, Shuffle]] = ()
 
     def of(self, study: Study, system: str = "", law: str | None = None) -> list[Point]:

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from plait.routing.topics.popularity import ALPHA, BETA, WINDOW
 from plait.scripts.bench.topics_workload import WIDE_AREA, Law, popularity
 
 NODES: Final = 10_000
@@ -22,10 +23,10 @@ SHUFFLED_AT: Final = 300
 AVERAGED: Final = 10
 """Publications for a point in a figure of latencies, as in the document."""
 ENTRY_BYTES: Final = 24
-REMEMBERED_S: Final = 300.0
-"""A publication counts for 1/e as much after so long, where rates count."""
-ALPHA: Final = 0.1
-BETA: Final = 0.2
+REMEMBERED_S: Final = float(WINDOW)
+"""A publication counts for 1/e as much after so long, where rates count: brokers count in
+publications, of which here there is one a second.
+"""
 
 
 class Order(enum.StrEnum):

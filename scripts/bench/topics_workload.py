@@ -285,6 +285,22 @@ def detectors(
     )
 
 
+def moving_topics(brokers: int, topics: int, count: int, seed: int = 0) -> Scene:
+    """Figure 20 on the cores: in the middle of it, other topics are popular."""
+    scene = everybody_wants_everything(brokers, (), topics=topics, count=count, seed=seed)
+    chance = random.Random(f"moving {seed}")
+    events: list[Event] = []
+    for part in (count // 2, count - count // 2):
+        weights = popularity(Law.STEEP, topics)
+        chance.shuffle(weights)
+        began = events[-1].at if events else 0.0
+        drawn = calendar(
+            chance, sorted(scene.publishers), scene.topics, weights, rate=1.0, count=part
+        )
+        events += [attrs.evolve(event, at=began + event.at) for event in drawn]
+    return attrs.evolve(scene, events={Law.STEEP: tuple(events)})
+
+
 def _spread(chance: random.Random, overlay: Overlay, most: int) -> list[str]:
     """One for every broker, or so many at brokers drawn at random."""
     brokers = list(overlay.brokers)

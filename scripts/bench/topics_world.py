@@ -1,7 +1,7 @@
 """A scene of topics on the real hosts and clients, in virtual time, with the document's links."""
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -11,9 +11,10 @@ import attrs
 from plait.broker.client.core import ClientCore
 from plait.broker.codec import encode
 from plait.broker.effects import Delivery, Refusal
-from plait.broker.inputs import LinkId
+from plait.broker.inputs import LinkId, MessagesReceived
 from plait.broker.messages import (
     EndOfStep,
+    Errand,
     Message,
     Publish,
     Settled,
@@ -30,9 +31,10 @@ from plait.routing.orderings import DEFAULT_ORDERING, SUMMIT
 from plait.scripts.bench.order_world import LIMITS
 from plait.scripts.bench.topics_workload import Event, Links, Scene
 
-_ABOUT_ORDER: Final = (Settled, Stamped, StampReply, StampRequest)
+_ABOUT_ORDER: Final = (Errand, Settled, Stamped, StampReply, StampRequest)
 _SETTLES_WITHIN_S: Final = 10_000.0
 """Of virtual time, which costs nothing while nothing happens."""
+_READ_EVERY_S: Final = 1.0
 _LONG_AFTER_S: Final = 300.0
 _NO_STAMP_BYTES: Final = 2
 """Of a stamp that says nothing: a number and a list, a byte each."""
@@ -135,8 +137,17 @@ class TopicsWorld(World):
         self.stamp_sizes: dict[int, int] = {}
         self._free_at: dict[NodeId, float] = {}
         """When the line of a node has nothing more to send."""
+        self._is_begun = False
+        self._read: dict[NodeId, dict[End, list[Message]]] = defaultdict(dict)
+        """What has come to each node since it last read, before everybody is there."""
         self._unended: set[LinkId] = set()
         """Where a batch with publications has not ended."""
+
+    def begin(self) -> None:
+        """Everybody is there: from now on every message is taken as it comes."""
+        self._is_begun = True
+        for name in list(self._read):  # what comes next must not overtake it
+            self._read_all(self.nodes[name])
 
     def forget(self) -> None:
         """Count from now on."""
@@ -150,6 +161,25 @@ class TopicsWorld(World):
             end.peer.delay = self._draw_delay(end.node, end.peer) + self._wait(end.node, message)
         self._count(link, message)
         super()._send(link, message)
+
+    def _arrive(self, end: End, message: Message, sender: NodeId) -> None:
+        """While everybody joins, read only now and then, so that what is told grows in portions.
+
+        That is what makes large overlays affordable: with each message taken by itself, each host
+        tells all others of each host by itself.
+        """
+        if self._is_begun:
+            super()._arrive(end, message, sender)
+            return
+        waiting = self._read[end.node.name]
+        if not waiting:
+            self.after(_READ_EVERY_S, self._read_all, end.node)
+        waiting.setdefault(end, []).append(message)
+
+    def _read_all(self, node: Node) -> None:
+        for end, messages in self._read.pop(node.name, {}).items():
+            if end.is_open:
+                self._tell(node, MessagesReceived(end.link, messages))
 
     def _draw_delay(self, node: Node, to: End) -> float:
         if node.client is not None or to.node.client is not None:
@@ -211,6 +241,7 @@ def play(scene: Scene, system: str, *, is_judged: bool = False) -> dict[str, Pla
     for name, broker in scene.publishers.items():
         _begin(world, name, broker, partial(_advertise, everything), unanswered)
     _settle(world, unanswered)
+    world.begin()
     played = {part: _play(world, scene, events) for part, events in scene.events.items()}
     if not is_judged:
         return played

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 pytest.importorskip("psutil", reason="only `plait bench` needs it")
 
 from plait.routing.ids import NodeId
+from plait.routing.topics.popularity import ALPHA, weight
 from plait.routing.topics.protocol import Stamp, Topic
 from plait.routing.topics.tagging import TaggingSubscriber
 from plait.scripts.bench.topics import command, measure, to_json
@@ -220,6 +221,7 @@ def test_a_buffer_waits_for_what_is_missing_and_not_for_ever() -> None:
 
 def test_the_formula_makes_topics_immovable_where_the_design_says_so() -> None:
     assert standing(0, 0.1) == pytest.approx(math.exp(-10))
+    assert standing(7, ALPHA) == weight(7)
     assert [math.ceil(_immovable(0.1, beta)) for beta in (0.2,)] == [44]
     assert count_that_exceeds(100, 0.1, 0.2) == math.inf
     assert standing(count_that_exceeds(3, 0.1, 0.2), 0.1) == pytest.approx(standing(3, 0.1) + 0.2)
@@ -308,6 +310,7 @@ def test_every_number_of_the_document_has_ours_beside_it() -> None:
         orderings=("fifo",),
         placements=1,
         moving_runs=1,
+        moving_on_cores=10,
     )
     figures = {figure.number: figure for figure in figures_of(measure(session))}
 
@@ -345,6 +348,7 @@ def test_all_figures_are_on_the_page_in_the_report_and_in_the_json(tmp_path: Pat
         publications=10,
         placements=1,
         moving_runs=1,
+        moving_on_cores=10,
     )
     results = measure(session)
     figures = figures_of(results)
