@@ -11,17 +11,19 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 import trustme
 
 from plait import ClosedError, Credentials, connect
 from plait.broker.access.admission import Role
+from plait.broker.access.errors import NotAdmittedError
 from plait.broker.access.scram import ITERATIONS_MIN, Verifier
 from plait.broker.access.tokens import issue as issue_token
 from plait.broker.access.users import write_users
 from plait.broker.errors import AddressError, UnusableFileError
 from plait.broker.limits import DEFAULT_LIMITS
 from plait.broker.net import security
-from plait.broker.net.credentials import Approach
+from plait.broker.net.credentials import Approach, pass_through
 from plait.broker.net.secret_files import write_secret
 from plait.broker.net.security import USERS, Security
 from plait.scripts.certificate_folder import TOKEN_SECRET, CertificateFolder
@@ -437,11 +439,30 @@ async def test_whoever_says_nothing_is_not_waited_for(
     await overlay.broker("b1", tls=certs.path, limits=impatient)
 
     assert await exchange(overlay.address("b1"), b"") == b""
-    await overlay.until_logged("b1", "not admitted")
-    async with await _open(overlay.address("b1"), None) as stream:
-        await stream.do_handshake()
+    await overlay.until_logged("b1", "not admitted", "not shown within 0.05 s who it is")
 
-        assert b"not shown within 0.05 s who it is" in b"".join([part async for part in stream])
+
+class _Silent:
+    """Shakes hands, and shows nothing then."""
+
+    def begin(self) -> Any:
+        return None
+
+    async def shake_hands(self, _: object) -> None:
+        pass
+
+    async def admit(self, _: object) -> Any:
+        await trio.sleep_forever()
+
+
+async def test_nor_is_whoever_shows_nothing_once_hands_are_shaken(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    silent: Any = _Silent()
+
+    with pytest.raises(NotAdmittedError, match="not shown within 5 s who it is"):
+        await pass_through(silent, silent, within_s=5)
+    assert trio.current_time() == 5
 
 
 # Pages
