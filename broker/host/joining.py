@@ -144,12 +144,32 @@ class Joining:
         if not me.is_ready:
             me.is_ready = True
             self._is_new = False  # should it have nothing to play one day, it stands by
+            self._take_own_seat()
             self._greetings.greet_waiting()
             self._parts.outbox.add(BecomeReady())
             millis = round(1000 * (me.now - me.started_at), 3)
             kind = "operational" if self._was_there else "joined"
             self._parts.outbox.record(kind, about=me.name, members=[], millis=millis)
             self._greetings.greet_waiting()
+
+    def _take_own_seat(self) -> None:
+        """Whoever plays a broker knows so itself, whether or not its parent has said it.
+
+        Else nobody below would find it once their connection has ended.
+        """
+        parts, me = self._parts, self._parts.me
+        played = parts.playing.brokers.get(me.name)
+        if played is not None and parts.seats.seat_of(me.name) is None:
+            parent = played.machine.neighbours.parent
+            parts.seats.put(
+                Seat(
+                    broker=me.name,
+                    parent="" if parent is None else parent.node,
+                    term=max(played.term, 1),
+                    host=me.name,
+                    incarnation=me.incarnation,
+                )
+            )
 
     def advance(self) -> None:
         """See whether this host has what it looks for."""

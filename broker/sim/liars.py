@@ -208,7 +208,7 @@ def contained(
     `liars` are the brokers that those have played.
     """
     records = list(records)
-    part_of = _parts(parents, liars)
+    part_of = _parts(_joined_at(records, parents), liars)
     at: dict[str, set[str]] = defaultdict(set)
     for record in records:
         if record["kind"] == "joined" and record.get("members"):
@@ -220,6 +220,17 @@ def contained(
         own = _of_these(records, clients, brokers | {"plait-launcher"})
         found += check(own, ordering=ordering, delta=delta).violations
     return found
+
+
+def _joined_at(
+    records: Iterable[Record], parents: Mapping[str, str | None]
+) -> dict[str, str | None]:
+    """The tree as it has come about: who does not reach its join point asks others."""
+    actual = dict(parents)
+    for record in records:
+        if record["kind"] == "joined" and record["about"] in actual and record.get("members"):
+            actual[record["about"]] = record["members"][0]
+    return actual
 
 
 def _parts(parents: Mapping[str, str | None], liars: Collection[str]) -> dict[str, str]:

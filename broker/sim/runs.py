@@ -174,7 +174,8 @@ def _judged(
 def ended_by_lies(world: World) -> list[str]:
     """Hosts that do not lie themselves, and have been ended all the same, by what they were told.
 
-    Who has no place in the overlay yet may be turned away, and serves nobody.
+    Who has no place in the overlay yet may be turned away, and serves nobody. Who is taken for
+    failed begins a new life (`fenced`), which costs no more than a crash.
     """
     return [
         f"{node.name} was ended: {node.stopped}"
@@ -183,6 +184,7 @@ def ended_by_lies(world: World) -> list[str]:
         and node.is_ready
         and node.address not in world.liars
         and node.stopped not in (None, "crashed", "left", "stopped")
+        and not node.stopped.startswith("fenced")
     ]
 
 

@@ -2,6 +2,8 @@
 
 from random import Random
 
+import attrs
+
 from plait.broker.inputs import MessagesReceived
 from plait.broker.machine.contradictions import contradiction_in
 from plait.broker.messages import (
@@ -11,6 +13,7 @@ from plait.broker.messages import (
     Heartbeat,
     Message,
     Publish,
+    Seating,
     Settled,
     Unadvertise,
 )
@@ -101,6 +104,32 @@ def test_what_a_broker_may_not_say_is_found_before_anything_happens() -> None:
     )
     assert objection(advertise, forged("eve")) is None
     assert objection(forged("eve"), advertise) is not None
+
+
+class Secretive(Liar):
+    """A broker that tells nobody of its own seat."""
+
+    def say(self, message: Message, to: NodeId) -> list[Message]:
+        if not isinstance(message, Seating):
+            return [message]
+        return [attrs.evolve(message, seats=tuple(s for s in message.seats if s.broker != to))]
+
+
+def test_who_is_not_told_of_its_own_seat_is_found_by_those_below() -> None:
+    town = Lively()
+    town.world.liars[NodeId("b1")] = Secretive(NodeId("b1"), Random(1))
+    town.brokers("b1", b2="b1", b3="b2")
+    nyse, alice = town.client("nyse", "b3"), town.client("alice", "b2")
+    nyse.advertises("x > 0")
+    alice.subscribes("x > 0")
+    town.passes(1)
+
+    town.loses_connection("b3", "b2")
+    town.passes(10)
+    nyse.publishes(x=1)
+    town.passes(2)
+
+    assert alice.received == ["nyse:1"]
 
 
 def test_a_liar_says_what_every_codec_accepts() -> None:
