@@ -9,16 +9,19 @@ Calls and `step` put effects into an outbox; the driver takes them with `take_ef
 takes at once is one batch.
 """
 
+import math
 from collections.abc import Sequence
 
 from plait.broker.client.detecting import Detecting
 from plait.broker.client.interests import Interests
 from plait.broker.client.journal import Journal
+from plait.broker.client.patience import Patience, Waiting
 from plait.broker.client.publishing import Publishing
 from plait.broker.client.session import SessionKeeper
 from plait.broker.client.states import IN_BATCHES, ClientState, Contact
 from plait.broker.client.stream import Stream
 from plait.broker.client.whereabouts import Whereabouts
+from plait.broker.codec import decode_content
 from plait.broker.effects import Deliver, Delivery, Effect, Refusal
 from plait.broker.errors import ClosedError, NoTopicError, RemoteProtocolError
 from plait.broker.inputs import (
@@ -55,7 +58,11 @@ from plait.broker.window import Window
 from plait.faulttol.stability import CountError
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.limits import TOPIC_CHARACTERS_MAX
-from plait.routing.orderings import ORDERINGS_JUDGED_BY_BROKERS, ORDERINGS_OF_TOPICS
+from plait.routing.orderings import (
+    ORDERINGS_JUDGED_BY_BROKERS,
+    ORDERINGS_OF_TOPICS,
+    TaggedNotification,
+)
 from plait.routing.patterns.detection import Detection
 from plait.routing.topics.position import Clock, Position
 from plait.routing.topics.protocol import Topic
@@ -106,6 +113,7 @@ class ClientCore:
         self._clock = Clock()
         self._stamp: Position | None = None
         """Of the publication that comes next."""
+        self._waiting = Waiting()
         self._is_late = False
         """And whether its broker says that it comes out of order."""
         self._is_urgent = False
@@ -192,11 +200,20 @@ class ClientCore:
         )
 
     def subscribe(
-        self, now: float, filter_text: str, *, ordered: bool = True
+        self,
+        now: float,
+        filter_text: str,
+        *,
+        ordered: bool = True,
+        patience: Patience | None = None,
     ) -> tuple[SubscriptionId, OperationId]:
-        """Ask for every publication that this filter matches."""
+        """Ask for every publication that this filter matches.
+
+        With patience, this client waits for what comes before others, in all that it gets.
+        """
         self._require_open()
         self._now = now
+        self._waiting.patience = patience or self._waiting.patience
         return self.interests.subscribe(filter_text, ordered=ordered)
 
     def detect(self, now: float, detection: Detection) -> tuple[SubscriptionId, OperationId]:
@@ -209,6 +226,7 @@ class ClientCore:
         """Nothing is delivered to this subscription from now on, or found by this detector."""
         self._require_open()
         self._now = now
+        self._wait_no_longer()
         self.detecting.forget(subscription)
         return self.interests.unsubscribe(subscription)
 
@@ -222,6 +240,7 @@ class ClientCore:
         """Leave the overlay when all is stable; `Stop` follows when the broker has confirmed it."""
         self._require_open()
         self._now = now
+        self._wait_no_longer()
         return self.session.leave()
 
     def step(self, now: float, happened: Input) -> None:
@@ -241,7 +260,9 @@ class ClientCore:
                 if link == self.session.link:
                     self.session.on_lost(reason, now)
             case ShutdownRequested():
+                self._wait_no_longer()
                 self.session.go("shut down")
+        self._hand_on()
         self.session.look_whether_it_may_leave()
         self._tell_progress_if_due()
         self._arm_timer()
@@ -292,6 +313,8 @@ class ClientCore:
             case Welcome():
                 self._take_heartbeats_of(message)
                 self._ordering = message.settings.ordering
+                if not message.resumed:
+                    self._wait_no_longer()
                 self.session.on_welcome(message, self._now)
             case AttachRequest():
                 self.session.on_attach_request(message)
@@ -321,16 +344,39 @@ class ClientCore:
                 self._stamp, self._is_late = message.position, message.is_late
             elif isinstance(message, Begun):
                 self._clock.begin(message.numbers)
+                self._waiting.begin(message.numbers)
             else:
                 self._on_answer(message)
 
     def _on_publish(self, publication: Publish) -> None:
         if publication.flags & Flag.URGENT:
             self._is_urgent = True
+        stamp = self._stamp
+        is_tagged = self._ordering == TaggedNotification.name  # nowhere else is anything late
+        if stamp is not None and is_tagged and self._waiting.patience is not None:
+            topic = decode_content(publication.content).get(TOPIC)
+            if isinstance(topic, str):
+                self._waiting.put(publication, Topic(topic), stamp, self._now)
+                self._hand_on()
+                return
+        self._deliver(publication, stamp)
+
+    def _hand_on(self) -> None:
+        """Deliver what has waited for long enough."""
+        if self._waiting.wake_at is not None:
+            for each in self._waiting.take(self.interests.topics(), self._now):
+                self._deliver(each.publication, each.stamp)
+
+    def _wait_no_longer(self) -> None:
+        """Deliver all that waits: it is this client's, and has been confirmed."""
+        for each in self._waiting.take((), math.inf):
+            self._deliver(each.publication, each.stamp)
+
+    def _deliver(self, publication: Publish, stamp: Position | None) -> None:
         content, subscriptions = self.interests.match(publication.content)
         if subscriptions:
             self._position += 1
-            stamp, topic = self._stamp, content.get(TOPIC)
+            topic = content.get(TOPIC)
             in_order = stamp is None or not isinstance(topic, str)
             if stamp is not None and isinstance(topic, str):
                 is_believed = self._ordering in ORDERINGS_JUDGED_BY_BROKERS
@@ -417,7 +463,9 @@ class ClientCore:
 
     def _arm_timer(self) -> None:
         if not self.session.is_over:
-            self._outbox.wake_at(self._progress_at, self._tick_at, self.session.redial_at)
+            self._outbox.wake_at(
+                self._progress_at, self._tick_at, self.session.redial_at, self._waiting.wake_at
+            )
 
 
 def _require_topic(content: Content, ordering: str) -> None:

@@ -23,6 +23,7 @@ from plait.routing.filters import Filter
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from plait.routing.tables import Advertisement, RoutingEntry, Subscription
 from plait.routing.topics.protocol import Topic
+from plait.routing.topics.table import topics_of
 from plait.routing.values import Content
 
 MATCHES_REMEMBERED: Final = 4096
@@ -376,6 +377,11 @@ class Interests:
     def advertised(self) -> list[str]:
         """The filters under which this client may publish."""
         return [i.filter.sql for i in self._advertisements.values() if i.is_active]
+
+    def topics(self) -> frozenset[Topic]:
+        """The topics that its subscriptions name."""
+        active = (i for i in self._subscriptions.values() if i.is_active)
+        return frozenset().union(*(topics_of(i.filter) or () for i in active))
 
     def match(self, encoded: bytes) -> tuple[Content, tuple[SubscriptionId, ...]]:
         """The content, and which subscriptions want it; kept while those stand still."""

@@ -5,6 +5,7 @@ Applications import from `plait` itself what they need::
     from plait import connect
 """
 
+from plait.broker.client.patience import Patience
 from plait.broker.client.states import ClientState
 from plait.broker.effects import Delivery, Match
 from plait.broker.errors import (
@@ -37,6 +38,7 @@ __all__ = [
     "Matches",
     "NoTopicError",
     "NotAdvertisedError",
+    "Patience",
     "Receipt",
     "RefusedError",
     "Subscription",

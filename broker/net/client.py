@@ -30,6 +30,7 @@ import attrs
 import trio
 
 from plait.broker.client.core import ClientCore
+from plait.broker.client.patience import Patience
 from plait.broker.client.states import ClientState
 from plait.broker.effects import (
     BecomeReady,
@@ -365,7 +366,8 @@ class Client:
         *,
         topic: str | None = None,
         ordered: bool = True,
-        late: Literal["deliver", "drop"] = "deliver",
+        late: Literal["deliver", "drop", "wait"] = "deliver",
+        patience: Patience | None = None,
     ) -> Subscription:
         """Ask for publications by content, or by topic: `/a/*` is everything under `/a/`.
 
@@ -373,10 +375,11 @@ class Client:
         leaves no subscription behind.
 
         What comes out of order (`delivery.in_order`) where an overlay tags that, is delivered, or
-        dropped. The history has it in either case.
+        dropped. The history has it in either case. Or this client waits for what is missing, as far
+        as its `patience` goes, and less is out of order.
         """
-        if late not in ("deliver", "drop"):
-            raise ValueError(f"late: {late!r}, expected 'deliver' or 'drop'")
+        if late not in ("deliver", "drop", "wait"):
+            raise ValueError(f"late: {late!r}, expected 'deliver', 'drop' or 'wait'")
         if (filter_text is None) == (topic is None):
             raise TypeError("subscribe takes either a filter or a topic")
         if filter_text is None:
@@ -384,7 +387,12 @@ class Client:
             _require_text("topic", topic)
             filter_text = topic_filter(topic).sql
         _warn_of_traps(filter_text)
-        name, operation = self._core.subscribe(self._driver.now(), filter_text, ordered=ordered)
+        name, operation = self._core.subscribe(
+            self._driver.now(),
+            filter_text,
+            ordered=ordered,
+            patience=(patience or Patience()) if late == "wait" else None,
+        )
         subscription = Subscription(
             name,
             filter_text,

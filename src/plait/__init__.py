@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plait.broker.client.patience import Patience
     from plait.broker.client.states import ClientState
     from plait.broker.effects import Delivery, Match
     from plait.broker.errors import (
@@ -44,6 +45,7 @@ _HOMES = {
     "Matches": "plait.broker.net.subscription",
     "NoTopicError": "plait.broker.errors",
     "NotAdvertisedError": "plait.broker.errors",
+    "Patience": "plait.broker.client.patience",
     "PatternError": "plait.routing.errors",
     "PatternSyntaxError": "plait.routing.errors",
     "PlaitError": "plait.errors",
@@ -67,6 +69,7 @@ __all__ = [
     "Matches",
     "NoTopicError",
     "NotAdvertisedError",
+    "Patience",
     "PatternError",
     "PatternSyntaxError",
     "PlaitError",

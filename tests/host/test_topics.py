@@ -1,7 +1,10 @@
 """Order among topics, from client to client: what is told with a delivery, and what crashes do."""
 
+from typing import Any
+
 import pytest
 
+from plait.broker.client.patience import Patience
 from plait.broker.errors import NoTopicError
 from plait.broker.holding import describe_held
 from plait.faulttol.stamps import verify_order
@@ -17,14 +20,14 @@ def overlay(ordering: str = "tno") -> Lively:
     return overlay
 
 
-def crowd(overlay: Lively) -> list[Client]:
+def crowd(overlay: Lively, **settings: Any) -> list[Client]:
     """Three that publish and subscribe, and one that has subscribed to everything."""
     clients = [
         overlay.client(f"c{n}", place, "root")
         for n, place in enumerate(("far", "right", "left", "right"))
     ]
     for client, wanted in zip(clients, (*TOPICS, TOPICS[0]), strict=True):
-        client.subscribes(wanted)
+        client.subscribes(wanted, **settings)
         client.advertises("topic IS NOT NULL")
     overlay.passes(0.5)
     return clients
@@ -153,6 +156,40 @@ def test_who_does_not_wait_is_told_what_came_out_of_order() -> None:
     assert world.troubles("tno-tagged") == []
     assert world.troubles("tno") == []  # by what its stamps say, a history is judged alike
     assert verify_order(world.world.records()).violations == ()
+
+
+def test_the_more_patience_the_less_is_out_of_order_and_nothing_is_lost() -> None:
+    tagged = []
+    for patience in (None, Patience(most=5), Patience(), Patience(seconds=0.01)):
+        world = overlay("tno-tagged")
+        clients = crowd(world, patience=patience)
+        for n in range(30):
+            for client in clients:
+                client.publishes(topic=("ibm", "sun", "hp")[n % 3], n=n)
+            world.passes(0.004)
+        world.passes(3)
+
+        assert [len(client.deliveries) for client in clients] == [120, 80, 40, 120]
+        assert world.troubles("tno-tagged") == []
+        tagged.append(sum(not d.in_order for client in clients for d in client.deliveries))
+
+    none, few, many, impatient = tagged
+    assert many == 0 < few <= none
+    assert 0 < impatient <= none
+
+
+def test_what_waits_is_delivered_before_a_client_leaves() -> None:
+    world = overlay("tno-tagged")
+    clients = crowd(world, patience=Patience(seconds=60))
+    for client in clients:
+        client.publishes(topic="ibm")
+        client.publishes(topic="sun")
+    world.passes(0.02)
+    for client in clients:
+        client.leaves()
+    world.passes(5)
+
+    assert world.violations("tno-tagged") == []
 
 
 @pytest.mark.parametrize("lost", ["root", "left"])

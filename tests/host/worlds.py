@@ -52,8 +52,8 @@ class Client:
         """What was delivered, in order, as publisher:seq."""
         return [f"{delivery.publisher}:{delivery.seq}" for delivery in self.deliveries]
 
-    def subscribes(self, filter_text: str, *, ordered: bool = True) -> SubscriptionId:
-        subscription, operation = self.core.subscribe(self._now, filter_text, ordered=ordered)
+    def subscribes(self, filter_text: str, **settings: Any) -> SubscriptionId:
+        subscription, operation = self.core.subscribe(self._now, filter_text, **settings)
         self._asks(operation)
         return subscription
 
