@@ -2,7 +2,7 @@
 
 A detector is given trades of three symbols, and looks for one that is dear, one that is cheap and
 one in between, in this order: three filters are asked about every delivery. Then two detectors, at
-two places of a random tree, look for A -> B -> C in what is published on five topics, five times a
+two ends of a random tree, look for A -> B -> C in what is published on five topics, five times a
 second each, over links like those of a report on order among topics (MIDLAB TR 9/2011, section
 6.1): most are fast, a fifth is slow, and every message takes its own time.
 """
@@ -13,21 +13,21 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any, Final
 
 import attrs
 import click
 
 from plait.broker.client.core import ClientCore
-from plait.broker.inputs import LinkId
-from plait.broker.messages import Message
-from plait.broker.sim.hosts import HostCores
 from plait.broker.sim.world import World
 from plait.faulttol.guarantees import check
 from plait.routing.ids import NodeId
 from plait.routing.patterns.detection import Detection, Policy
 from plait.routing.patterns.detector import Detector
 from plait.routing.values import Content
+from plait.scripts.bench.topics_workload import WIDE_AREA
+from plait.scripts.bench.topics_world import TopicsWorld
 from plait.scripts.options import json_option
 from plait.scripts.tables import print_table
 
@@ -48,11 +48,6 @@ ORDERINGS: Final = ("fifo", "pairwise", "sequencer", "tno")
 TOPICS: Final = "abcde"
 RATE: Final = 5.0
 """Publications a second on each topic."""
-FAST_S: Final = (0.021, 0.01085)
-SLOW_S: Final = (0.240, 0.12927)
-"""Mean and standard deviation of what a message takes on a link."""
-SHARE_FAST: Final = 0.8
-SHORTEST_S: Final = 0.001
 BROKERS: Final = 12
 _BEGIN_S: Final = 60.0
 _LONG_AFTER_S: Final = 120.0
@@ -126,29 +121,15 @@ def measure_agreement(trees: int, seconds: float, seed: int) -> Iterator[Agreeme
 # --- two detectors on a tree ----------------------------------------------------------------------
 
 
-class _WideArea(World):
-    """A world with fast and slow links between brokers; to its clients a broker is next door."""
-
-    def _send(self, link: LinkId, message: Message) -> None:
-        end = self._ends.get(link)
-        if end is not None and end.peer is not None:
-            end.peer.delay = self._draw_delay({end.node.name, end.peer.node.name})
-        super()._send(link, message)
-
-    def _draw_delay(self, ends: set[NodeId]) -> float:
-        if not all(name.startswith("b") for name in ends):
-            return SHORTEST_S
-        is_fast = random.Random(f"{self._seed} {sorted(ends)}").random() < SHARE_FAST
-        return max(SHORTEST_S, self.chance("links").gauss(*(FAST_S if is_fast else SLOW_S)))
-
-
 def _play(seed: int, ordering: str, policy: Policy, seconds: float) -> Mapping[str, int]:
     """Play one scene, the same under all orderings; returns what the judge has counted."""
     chance = random.Random(seed)
-    world = _WideArea(seed, delay_s=(SHORTEST_S, SHORTEST_S), jitter=0.0, cores=HostCores())
+    world = TopicsWorld(seed, WIDE_AREA)
     brokers = [NodeId(f"b{number}") for number in range(BROKERS)]
-    for number, broker in enumerate(brokers):
-        parent = brokers[chance.randrange(number)] if number else None
+    parents: dict[NodeId, NodeId | None] = {brokers[0]: None}
+    for number in range(1, BROKERS):
+        parents[brokers[number]] = brokers[chance.randrange(number)]
+    for broker, parent in parents.items():
         world.add_broker(broker, parent, ordering=ordering)
     world.run(until=_BEGIN_S)
     for topic in TOPICS:
@@ -157,7 +138,7 @@ def _play(seed: int, ordering: str, policy: Policy, seconds: float) -> Mapping[s
     topics = ", ".join(f"'{topic}'" for topic in TOPICS)
     where = {letter: f"kind = '{letter}' AND topic IN ({topics})" for letter in "ABC"}
     what = Detection.of(STEPS, where, policy=policy)
-    for name, broker in zip("st", chance.sample(brokers, 2), strict=True):
+    for name, broker in zip("st", _two_ends(parents), strict=True):
         _begin(world, name, broker, "detect", what)
     world.run(until=3 * _BEGIN_S)
     _publish_all(world, chance, seconds)
@@ -165,6 +146,19 @@ def _play(seed: int, ordering: str, policy: Policy, seconds: float) -> Mapping[s
     report = check(world.records(), ordering=ordering)
     assert report.is_clean, f"{ordering}, seed {seed}: {report.violations[0]}"
     return report.figures
+
+
+def _two_ends(parents: Mapping[NodeId, NodeId | None]) -> tuple[NodeId, NodeId]:
+    """Return two brokers as far from each other as there are."""
+
+    def way_up(broker: NodeId | None) -> list[NodeId]:
+        return [] if broker is None else [broker, *way_up(parents[broker])]
+
+    def distance(ends: tuple[NodeId, NodeId]) -> int:
+        one, other = map(way_up, ends)
+        return len({*one} ^ {*other})
+
+    return max(combinations(parents, 2), key=distance)
 
 
 def _publish_all(world: World, chance: random.Random, seconds: float) -> None:
