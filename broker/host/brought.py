@@ -102,6 +102,15 @@ class BroughtLogs:
         brought = {broker: self.log_of(broker).copy() for broker in region}
         return self._library.known() | brought
 
+    def known_to(self, region: Iterable[NodeId]) -> dict[Border, int]:
+        """The last step that each client has heard of, by the client and its broker."""
+        return {
+            (client, broker): log.last
+            for broker in region
+            for (client, to), log in self._brought.get(broker, {}).items()
+            if to == broker
+        }
+
     def _whole(self, broker: NodeId) -> _Whole:
         known = self._library.log_of(broker)
         whole = self._wholes.get(broker)

@@ -349,6 +349,7 @@ class Takeovers:
             now=self._me.now,
             logs=logs,
             known_to_hosts={broker: self._library.log_of(broker).last for broker in region},
+            known_to=self._brought.known_to(region),
         )
 
     def set_aside(self, takeover: Takeover, reason: str) -> list[NodeId]:

@@ -270,13 +270,16 @@ class Rebuilding:
         now: float,
         logs: Mapping[NodeId, StepLog] | None = None,
         known_to_hosts: Mapping[NodeId, int] | None = None,
+        known_to: Mapping[tuple[NodeId, NodeId], int] | None = None,
     ) -> None:
         """Begin; every broker of the region is given with its parent.
 
         There may be `logs` that are known otherwise than by an attachment. Steps beyond those that
-        are `known_to_hosts` are known by the word of a client, and looked at twice.
+        are `known_to_hosts` are known by the word of a client, and looked at twice; but not what a
+        client itself knows that sent it (`known_to`): it may have forgotten what that was.
         """
         self._known_to_hosts = known_to_hosts or {}
+        self._known_to = known_to or {}
         self.machines: dict[NodeId, Machine] = {}
         """When all is done, the brokers of the region."""
         self._region = region
@@ -612,7 +615,8 @@ class Rebuilding:
     def _is_doubtful(self, node: NodeId, source: NodeId) -> bool:
         """Whether only a client says that a broker has taken its next step of somebody alive."""
         number = self.machines[node].steps.number
-        is_known = number < self._known_to_hosts.get(node, number + 1)
+        known_to_hosts = self._known_to_hosts.get(node, number + 1)
+        is_known = number < max(known_to_hosts, self._known_to.get((source, node), 0))
         return not is_known and (source, node) in self._attached
 
     def _require_sent(

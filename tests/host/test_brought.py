@@ -154,3 +154,28 @@ def test_what_hosts_know_of_who_stood_next_to_a_broker_its_clients_do_not_repeat
     assert rows == [0] * len(readers)
     assert [reader.received for reader in readers] == [["ticker:1"]] * len(readers)
     assert overlay.troubles() == []
+
+
+def test_of_a_step_that_only_its_sender_knows_the_sender_may_have_forgotten_what_it_was() -> None:
+    """What nobody wants is stable at once, and its publisher is the only one that hears so."""
+    overlay = Conversation()
+    overlay.brokers("a", b="a")
+    reader = overlay.client("reader", "b")
+    reader.subscribes("x = 1")
+    writer, ticker = overlay.client("writer", "b"), overlay.client("ticker", "b")
+    for client in (writer, ticker):
+        client.advertises("TRUE")
+    overlay.settle()
+    overlay.freezes("reader")
+    writer.publishes(x=1)
+    overlay.settle(5 * MS)
+    ticker.publishes(x=2)
+    while ticker.core.unconfirmed:
+        overlay.settle(MS / 2)
+    overlay.crashes("b")
+    overlay.goes_on("reader")
+    overlay.settle(8.0)
+
+    assert "contradiction" not in "\n".join(overlay.world.trace)
+    assert reader.received == ["writer:1"]
+    assert overlay.troubles() == []
