@@ -125,6 +125,10 @@ class ClientDoor(Door, Protocol):
         """Whether it does not look for a broker just now, after it had one."""
 
     @property
+    def is_attached(self) -> bool:
+        """Whether it waits for a broker that is to be taken up, and says what it has of that."""
+
+    @property
     def unconfirmed(self) -> int:
         """How many publications it has handed over that are not confirmed."""
 

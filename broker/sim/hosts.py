@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from plait.broker.client.core import ClientCore
-from plait.broker.client.states import ClientState
+from plait.broker.client.states import ClientState, Contact
 from plait.broker.effects import Effect
 from plait.broker.host.host import Host
 from plait.broker.inputs import Input
@@ -65,17 +65,22 @@ class Comparison:
         lost = self._lost(machine)
         if lost is not None:
             self.compared += 1
-            residents = self.residents()
-            gone = {
-                n.name for n in residents if n.client and not (n.is_alive and n.client.is_connected)
-            }
-            self.found += differences(lost, snapshot(machine), gone)
+            found = snapshot(machine)
+            gone = {n.name for n in self.residents() if _is_gone(n)} - found.taken.keys()
+            self.found += differences(lost, found, gone)
 
     def _lost(self, machine: Machine) -> Snapshot | None:
         """What a broker was, by the log with which it was rebuilt: later terms replace earlier."""
         terms, step = self._states.get(machine.node, {}), machine.steps.number
         known = [term for term in terms if term <= machine.steps.log.term and step in terms[term]]
         return terms[max(known)][step] if known else None
+
+
+def _is_gone(node: Node) -> bool:
+    """Whether a client has failed, has left, or is where no broker can hear of it."""
+    if node.client is None:
+        return False
+    return not (node.is_alive and (node.client.is_connected or node.client.is_attached))
 
 
 class _HostDoor(HostDoor):
@@ -161,6 +166,10 @@ class _ClientDoor(ClientDoor):
     @property
     def is_connected(self) -> bool:
         return self._core.state is not ClientState.RECONNECTING
+
+    @property
+    def is_attached(self) -> bool:
+        return self._core.session.contact is Contact.ATTACHING
 
     @property
     def unconfirmed(self) -> int:
