@@ -754,11 +754,9 @@ class Attach:
     """Of the broker that has failed, as the sender had it."""
     taken: int
     sent_stable: int
-    sent_confirmed: int
     sent_steps: tuple[int, ...]
     """In which step of the sender each was sent that follows."""
     received_stable: int
-    received_confirmed: int
     received_steps: tuple[int, ...]
     """The same of what was received, in steps of the broker that has failed."""
 

@@ -278,4 +278,4 @@ def _travelling(stream: LeafStream[Publish], steps: Marks) -> list[Travelling]:
 
 
 def _end(stream: LeafStream[Publish], kept: Sequence[Travelling]) -> StreamEnd:
-    return StreamEnd(stable=stream.stable_count, confirmed=stream.count, kept=tuple(kept))
+    return StreamEnd(stable=stream.stable_count, kept=tuple(kept))

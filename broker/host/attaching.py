@@ -63,10 +63,8 @@ def attachment_messages(
         term=term,
         taken=attachment.taken,
         sent_stable=sent.stable,
-        sent_confirmed=sent.confirmed,
         sent_steps=tuple([each.step for each in sent.kept]),
         received_stable=received.stable,
-        received_confirmed=received.confirmed,
         received_steps=tuple([each.step for each in received.kept]),
     )
     return [
@@ -224,16 +222,8 @@ class AttachmentReader:
     # --- the parts --------------------------------------------------------------------------
 
     def _begin(self, head: Attach) -> None:
-        for what, stable, confirmed, steps in (
-            ("sent", head.sent_stable, head.sent_confirmed, head.sent_steps),
-            ("received", head.received_stable, head.received_confirmed, head.received_steps),
-        ):
+        for what, steps in (("sent", head.sent_steps), ("received", head.received_steps)):
             self._count(len(steps))
-            if not stable <= confirmed <= stable + len(steps):
-                raise RemoteProtocolError(
-                    f"Attach: {confirmed} of what was {what} are confirmed, between {stable} and "
-                    f"{stable + len(steps)} expected"
-                )
             if any(step > after for step, after in pairwise(steps)):
                 raise RemoteProtocolError(f"Attach: steps of what was {what} that go back")
         if head.received_steps and head.received_steps[-1] > head.taken:
@@ -346,12 +336,9 @@ class AttachmentReader:
             incarnation=head.incarnation,
             to=head.to,
             taken=head.taken,
-            sent=StreamEnd(
-                stable=head.sent_stable, confirmed=head.sent_confirmed, kept=tuple(self._sent)
-            ),
+            sent=StreamEnd(stable=head.sent_stable, kept=tuple(self._sent)),
             received=StreamEnd(
                 stable=head.received_stable,
-                confirmed=head.received_confirmed,
                 kept=tuple(self._received),
             ),
             controls=tuple(self._controls),

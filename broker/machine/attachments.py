@@ -23,7 +23,6 @@ class StreamEnd:
     """One direction of a link, as one of its ends has it."""
 
     stable: int
-    confirmed: int
     kept: tuple[Travelling, ...]
 
 
@@ -102,12 +101,10 @@ def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Atta
         taken=neighbour.taken,
         sent=StreamEnd(
             stable=neighbour.sent.stable_count,
-            confirmed=neighbour.sent.confirmed_count,
             kept=tuple(kept(neighbour)),
         ),
         received=StreamEnd(
             stable=neighbour.received.stable_count,
-            confirmed=neighbour.received.confirmed_count,
             kept=tuple(
                 Travelling(n, neighbour.received_marks.step_of(n), arrival.publication)
                 for n, arrival in enumerate(received, first)
@@ -129,7 +126,7 @@ def attach(machine: Machine, to: NodeId, logs: Mapping[NodeId, StepLog]) -> Atta
 
 def testimony(broker: NodeId, logs: Mapping[NodeId, StepLog]) -> Attachment:
     """What the host says that has given a broker up: it has no stream, and knows all logs."""
-    nothing = StreamEnd(stable=0, confirmed=0, kept=())
+    nothing = StreamEnd(stable=0, kept=())
     return Attachment(
         node=broker,
         kind=NodeKind.BROKER,

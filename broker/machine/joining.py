@@ -21,7 +21,6 @@ from plait.broker.machine.neighbours import (
 from plait.broker.machine.steps import AGREED
 from plait.broker.machine.streams import kept
 from plait.broker.messages import Publish, Unadvertise, Unsubscribe
-from plait.faulttol.stability import StreamBelow
 from plait.faulttol.steplog import Key
 
 NOWHERE = Route(down=(), climbs=False, links=(), is_allowed=True)
@@ -35,9 +34,6 @@ def join_streams(machine: Machine, neighbour: Neighbour, theirs: Attachment) -> 
         neighbour.sent.advance_confirmed()
         neighbour.received.advance_confirmed()
         machine.publications.awaiting = waiting(neighbour)
-    else:
-        _confirm(neighbour.sent, theirs.received.confirmed)
-        _confirm(neighbour.received, theirs.sent.confirmed)
     yield
     _agree_on_tables(machine, neighbour, theirs)
 
@@ -152,11 +148,6 @@ def _agree_on_tables(machine: Machine, neighbour: Neighbour, theirs: Attachment)
             operation = steps.new_operation()
             steps.send(neighbour, Unsubscribe(operation=operation, subscription=subscription))
     steps.number, steps.mark = last, ""
-
-
-def _confirm(stream: StreamBelow[Arrival], count: int) -> None:
-    """What the neighbour has confirmed."""
-    stream.confirm_up_to(max(stream.confirmed_count, min(count, stream.count)))
 
 
 def _stable(publication: Publish, source: Neighbour) -> Arrival:

@@ -30,13 +30,10 @@ from plait.broker.machine.steps import REPLAYED
 from plait.broker.machine.streams import Travelling, in_order, kept, kept_from
 from plait.broker.messages import (
     Acknowledge,
-    Message,
     NodeKind,
     Settings,
     Settled,
     Stamped,
-    Unadvertise,
-    Unsubscribe,
 )
 from plait.broker.outbox import Outbox
 from plait.faulttol.steplog import BROKER, Entry, Interest, Key, Standing, StepLog, Taken, longest
@@ -544,12 +541,8 @@ class Rebuilding:
         ]
         if not drawing:
             return None
-        ends = [each.withdrawn_in for each in drawing]
-        ended = [end for end in ends if end is not None]
-        withdrawn = [max(ended)] if len(ended) == len(ends) else []
-        withdrawn += [] if span.withdrawn_in is None else [span.withdrawn_in]
         told_in = max(span.told_in, min(each.told_in for each in drawing))
-        return Told(there, told_in, min(withdrawn, default=None))
+        return Told(there, told_in, span.withdrawn_in)
 
     def _span(self, source: NodeId, to: NodeId, told: Told[Any]) -> "_Span | None":
         """From when to when a broker of the region knew what it was told, in its own steps.
@@ -680,6 +673,8 @@ class Rebuilding:
         publications = machine.publications
         publications.begin_again(entry)
         machine.steps.begin(entry.kind, entry.source, entry.upto)
+        # First of all: the batch may withdraw it.
+        yield from self._install_late(machine, entry)
         if entry.kind is Taken.BATCH and source is not None:
             source.taken = max(source.taken, entry.upto)
             keys = {item.key for item in items if isinstance(item, Travelling)}
@@ -692,8 +687,7 @@ class Rebuilding:
                 yield
         else:
             self._decide_again(machine, source, entry)
-        withdrawn = {_withdrawn_by(item.message) for item in items if isinstance(item, Control)}
-        yield from self._install_late(machine, entry, withdrawn)
+        yield from self._withdraw_again(machine)
         for arrival in ordering.released_before(None):
             machine.publications.release(arrival)
         self._admit_again(machine, entry)
@@ -748,22 +742,22 @@ class Rebuilding:
                 machine.let_in(newcomer, self._now)
                 machine.steps.mark = ""
 
-    def _install_late(
-        self, machine: Machine, entry: Entry, withdrawn: set[str | None]
-    ) -> Iterator[None]:
-        """Install, and withdraw, what nobody has the messages of any more."""
-        steps, late = machine.steps, self._late[machine.node]
-        again = self._withdrawn[machine.node].get(steps.number, ())
-        withdrawn |= {name for name, _ in again}
-        steps.mark = REPLAYED
+    def _install_late(self, machine: Machine, entry: Entry) -> Iterator[None]:
+        """Install what nobody has the messages of any more."""
+        late = self._late[machine.node]
+        machine.steps.mark = REPLAYED
         for name in entry.installed:
             install = late.pop(name, None)
-            if name in withdrawn:
-                continue  # in the same step
-            if install is not None and not machine.interests.knows(name):
+            if install is not None:
                 install()
                 yield
-        for name, node in again:
+        machine.steps.mark = ""
+
+    def _withdraw_again(self, machine: Machine) -> Iterator[None]:
+        """Withdraw what clients did that are away, and say nothing of it themselves."""
+        steps = machine.steps
+        steps.mark = REPLAYED
+        for name, node in self._withdrawn[machine.node].get(steps.number, ()):
             client = machine.neighbours.named(node)
             if client is not None:
                 machine.interests.withdraw_again(name, client, self._now)
@@ -842,16 +836,6 @@ def _is_there(control: Control, keys: Collection[Key]) -> bool:
     """Whether the publication that a message is about is in the same batch, if it has to be."""
     is_any = isinstance(control.message, Settled | Acknowledge | Stamped)
     return is_any or control.key is None or control.key in keys
-
-
-def _withdrawn_by(message: Message) -> str | None:
-    """The name of what a message withdraws."""
-    match message:
-        case Unsubscribe(subscription=name):
-            return name
-        case Unadvertise(advertisement=name):
-            return name
-    return None
 
 
 def _hop_of(machine: Machine, source: NodeId) -> NodeId:

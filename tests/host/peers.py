@@ -213,7 +213,7 @@ class Peer:
 
     def attaches(self, to: str, *, term: int = 1, **changes: Any) -> list[Message]:
         """Say what it has of a broker that has failed: nothing, unless told otherwise."""
-        nothing = StreamEnd(stable=0, confirmed=0, kept=())
+        nothing = StreamEnd(stable=0, kept=())
         attachment = Attachment(
             node=self.name,
             kind=NodeKind.CLIENT,

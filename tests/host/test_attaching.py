@@ -40,7 +40,7 @@ def publication(seq: int, publisher: NodeId = CLIENT, flags: int = 0) -> Publish
 
 def stream(stable: int, count: int) -> StreamEnd:
     kept = [Travelling(stable + n, 10 + n // 3, publication(n)) for n in range(1, count + 1)]
-    return StreamEnd(stable=stable, confirmed=stable + count // 2, kept=tuple(kept))
+    return StreamEnd(stable=stable, kept=tuple(kept))
 
 
 def subscription(number: int, **changes: Any) -> RoutingEntry[Any]:
@@ -94,7 +94,7 @@ def test_an_attachment_arrives_as_it_was() -> None:
 
 
 def test_an_attachment_of_nothing_arrives_too() -> None:
-    nothing = StreamEnd(stable=0, confirmed=0, kept=())
+    nothing = StreamEnd(stable=0, kept=())
     none = attrs.evolve(attachment(0, 0, 0), sent=nothing, received=nothing, controls=(), logs={})
 
     through_bytes(attrs.evolve(none, advertisements=(), known_advertisements=frozenset()))
@@ -184,9 +184,7 @@ SUBSCRIBE = Subscribe(
         ([HEAD, TABLES, unreadable(b"\x01")], "content: "),
         ([HEAD, TABLES, *REST[:7], unreadable(b"\x81\x01\x01")], "content: "),
         ([HEAD, attrs.evolve(MORE, logs=b"\x08")], "logs that end too early"),
-        ([attrs.evolve(HEAD, sent_confirmed=6)], "6 of what was sent are confirmed"),
-        ([attrs.evolve(HEAD, received_confirmed=6)], "6 of what was received are confirmed"),
-        ([attrs.evolve(HEAD, sent_steps=(3, 2), sent_confirmed=7)], "sent that go back"),
+        ([attrs.evolve(HEAD, sent_steps=(3, 2))], "sent that go back"),
         ([attrs.evolve(HEAD, taken=1)], "Attach: step 11 of 1"),
         (
             [

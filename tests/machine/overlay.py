@@ -263,12 +263,9 @@ class Leaf:
             incarnation=1,
             to=self.broker,
             taken=self.taken,
-            sent=StreamEnd(
-                stable=self.sent.stable_count, confirmed=self.sent.count, kept=tuple(sent)
-            ),
+            sent=StreamEnd(stable=self.sent.stable_count, kept=tuple(sent)),
             received=StreamEnd(
                 stable=self.received.stable_count,
-                confirmed=self.received.count,
                 kept=tuple(received),
             ),
             controls=tuple(self.controls),
