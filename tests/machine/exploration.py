@@ -19,13 +19,14 @@ There is no second crash.
 *Steps that cannot matter.* After the crash, a client that has no calls left only hears from its
 broker. So it does not matter when: what it hears, it hears at once.
 
-    python -m tests.machine.exploration [FAMILY ...]
+    python -m tests.machine.exploration [--jobs N] [FAMILY ...]
 """
 
+import argparse
 import itertools
-import sys
+import multiprocessing
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -76,6 +77,8 @@ class System:
     detection: str = FAST
     batch: int = 1
     """How much progress there has to be before it is told while other things happen."""
+    crashing: Sequence[str] | None = None
+    """Of the brokers, those of which one may fail; None: any."""
 
 
 @attrs.frozen(kw_only=True)
@@ -106,8 +109,8 @@ _State = tuple[_States, _Queues, int, int]
 class Explorer:
     """The automata of all nodes, and the links between them."""
 
-    def __init__(self, system: System, *, crashing: Sequence[str] | None = None) -> None:
-        """Of the brokers, any may fail, or only these."""
+    def __init__(self, system: System) -> None:
+        """Begin before anything has happened."""
         self._system = system
         self._settings = Settings(
             ordering=system.ordering, policy=system.policy, delta=1, detection=system.detection
@@ -121,6 +124,7 @@ class Explorer:
         self._parent |= {NodeId(client.name): NodeId(client.at) for client in system.clients}
         self._nodes = list(self._parent)
         self._places = {node: place for place, node in enumerate(self._nodes)}
+        crashing = system.crashing
         crashed = self._brokers if crashing is None else map(NodeId, crashing)
         self._crashing = [self._places[broker] for broker in crashed]
         self._around = {
@@ -554,26 +558,64 @@ FAMILIES: Final[Mapping[str, tuple[tuple[int, int], int, bool]]] = {
 """How many each publishes, when progress is told, and whether a subscription is under way."""
 
 
+@attrs.frozen
+class Task:
+    """One system of a family."""
+
+    family: str
+    tree: str
+    system: System
+
+    def __str__(self) -> str:
+        places = " ".join(f"{client.name}@{client.at}" for client in self.system.clients)
+        return f"{self.family}, {self.tree}, {places}"
+
+
+def tasks(families: Iterable[str]) -> list[Task]:
+    """Every placement of these families on both trees."""
+    trees = {"line": LINE, "fork": FORK}
+    return [
+        Task(family, name, system)
+        for family, (name, tree) in itertools.product(families, trees.items())
+        for counts, batch, is_late in [FAMILIES[family]]
+        for system in placements(tree, counts, batch=batch, is_late=is_late)
+    ]
+
+
+def explored(task: Task) -> tuple[Task, Exploration, float]:
+    """What there was to be seen, and how long it took."""
+    started = time.process_time()
+    found = Explorer(task.system).explore()
+    return task, found, time.process_time() - started
+
+
 def main() -> None:
     """Explore every placement of these families on both trees, and say what there was."""
-    names = sys.argv[1:] or [name for name in FAMILIES if name != "two-each"]
-    for name, (tree_name, tree) in itertools.product(names, {"line": LINE, "fork": FORK}.items()):
-        counts, batch, is_late = FAMILIES[name]
-        total: Counter[str] = Counter()
-        started = time.process_time()
-        for system in placements(tree, counts, batch=batch, is_late=is_late):
-            found = Explorer(system).explore()
-            places = " ".join(f"{client.name}@{client.at}" for client in system.clients)
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("families", nargs="*", default=[*FAMILIES], metavar="family")
+    parser.add_argument("--jobs", type=int, default=1, help="systems at a time")
+    arguments = parser.parse_args()
+    todo = tasks(arguments.families)
+    totals: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    with multiprocessing.Pool(arguments.jobs, maxtasksperchild=1) as pool:
+        for done, (task, found, seconds) in enumerate(pool.imap_unordered(explored, todo), 1):
+            total = totals[task.family, task.tree]
             total["systems"] += 1
             total["failing"] += bool(found.failures)
-            total["not complete"] += not found.is_complete
+            total["not complete"] += not (found.is_complete or found.failures)
             for each in ("states", "crashes", "states_after", "endings", "compared", "uncompared"):
                 total[each] += getattr(found, each)
-            for failure in found.failures:
-                print(name, tree_name, places, failure, flush=True)
-        seconds = time.process_time() - started
-        counted = ", ".join(f"{each} {count}" for each, count in total.items())
-        print(f"{name}, {tree_name}: {counted}, {seconds:.0f} s", flush=True)
+            total["seconds"] += round(seconds)
+            states = found.states + found.states_after
+            verdict = "FAILS" if found.failures else "ok" if found.is_complete else "not complete"
+            print(
+                f"{done} of {len(todo)}: {task}: {verdict}, {states:,} states, {seconds:.0f} s",
+                *found.failures,
+                flush=True,
+            )
+    for (family, tree), total in totals.items():
+        counted = ", ".join(f"{each} {count:,}" for each, count in total.items())
+        print(f"{family}, {tree}: {counted}", flush=True)
 
 
 if __name__ == "__main__":

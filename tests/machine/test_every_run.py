@@ -49,7 +49,7 @@ def explore(
 ) -> Exploration:
     """Go through every run."""
     system = System(tree, clients, ordering=ordering, detection=detection, batch=WHEN_QUIET)
-    found = Explorer(system, crashing=()).explore()
+    found = Explorer(attrs.evolve(system, crashing=())).explore()
     assert found.is_complete or found.failures
     return found
 

@@ -15,10 +15,15 @@ from tests.machine.mutations import (
 )
 from tests.sweeps import Seeds
 
-FOUND = [mutation for mutation in MUTATIONS if mutation.is_found]
+FOUND = [
+    # A whole small system takes half a minute.
+    pytest.param(mutation, id=mutation.name, marks=[pytest.mark.slow] if mutation.system else [])
+    for mutation in MUTATIONS
+    if mutation.is_found
+]
 
 
-@pytest.mark.parametrize("mutation", FOUND, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", FOUND)
 def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation) -> None:
     assert is_missed(mutation)
 
