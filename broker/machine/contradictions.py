@@ -33,12 +33,17 @@ def contradiction_in(
     machine: Machine, source: Neighbour, messages: Sequence[Message]
 ) -> str | None:
     """Why a batch of a neighbouring broker cannot be as it says; None if it can."""
-    announced: set[NodeId] = set()
+    there: set[NodeId] = set()
+    """Who publishes from behind it, as far as that was looked at or has just been said."""
     for message in messages:
-        match message:
-            case Publish(publisher=publisher):
-                if publisher not in announced and not _is_there(machine, source, publisher):
+        if type(message) is Publish:  # most are, and most of few publishers
+            publisher = message.publisher
+            if publisher not in there:
+                if not _is_there(machine, source, publisher):
                     return f"{source.node} publishes for {publisher}, which is not behind it"
+                there.add(publisher)
+            continue
+        match message:
             case Settled(number):
                 if not isinstance(source, Above) or number > source.sent.count:
                     return f"{source.node} has settled publication {number}, never sent up"
@@ -47,7 +52,7 @@ def contradiction_in(
                 if objection is not None:
                     return objection
                 if isinstance(message, Advertise):
-                    announced.add(message.client)
+                    there.add(message.client)
     return None
 
 
