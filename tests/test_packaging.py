@@ -1,6 +1,5 @@
 """What a user gets from `pip install plait`: one package, with types, and none of our own tools."""
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -36,9 +35,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, unpacked as pip does it."""
     folder = tmp_path_factory.mktemp("wheel")
     # Of a copy: setuptools leaves its work behind where it builds.
-    listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    listed = finished(["git", "ls-files"], cwd=ROOT)
+    assert listed.returncode == 0, listed.stderr
     for name in listed.stdout.splitlines():
         path = ROOT / name
         if path.is_file() and not name.startswith("tests/"):
