@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from plait.broker.client.core import ClientCore
+from plait.broker.client.invariants import check_invariants
 from plait.broker.client.states import ClientState, Contact
 from plait.broker.effects import Effect
 from plait.broker.host.host import Host
@@ -146,11 +147,11 @@ class _ClientDoor(ClientDoor):
 
     def start(self, now: float) -> list[Effect]:
         self._core.start(now)
-        return self._core.take_effects()
+        return self.take_effects()
 
     def step(self, now: float, happened: Input) -> list[Effect]:
         self._core.step(now, happened)
-        return self._core.take_effects()
+        return self.take_effects()
 
     def take_effects(self) -> list[Effect]:
         return self._core.take_effects()
@@ -190,6 +191,14 @@ class _ClientDoor(ClientDoor):
         if core.unconfirmed:
             return [f"{core.unconfirmed} publications were never confirmed"]
         return [f"{core.kept} publications kept for ever"] if core.kept else []
+
+
+class _CheckedClientDoor(_ClientDoor):
+    """A client whose invariants are checked after every step and every call."""
+
+    def take_effects(self) -> list[Effect]:
+        check_invariants(self._core)
+        return super().take_effects()
 
 
 class HostCores:
@@ -259,6 +268,13 @@ class StepCores(HostCores):
         host, door = super().host(name, incarnation, **what)
         host.parts.playing.observer = self.comparison
         return host, door
+
+    def client(
+        self, name: NodeId, incarnation: int, *, brokers: Sequence[NodeId], limits: Limits
+    ) -> tuple[ClientCore, ClientDoor]:
+        """Make a client that is looked at."""
+        core, _ = super().client(name, incarnation, brokers=brokers, limits=limits)
+        return core, _CheckedClientDoor(core)
 
     def differences(self) -> list[str]:
         """In what brokers are not those that they replace, or not as they have to be."""

@@ -222,6 +222,16 @@ def test_who_has_attached_where_nothing_came_of_it_has_the_broker_taken_up_all_t
     assert overlay.troubles() == []
 
 
+def test_a_client_that_is_not_as_it_should_be_is_found_at_its_next_call() -> None:
+    overlay = Lively()
+    overlay.brokers("b0")
+    reader = overlay.client("reader", "b0")
+    reader.core.stream.counted = (1 << 40,) * 7
+
+    with pytest.raises(AssertionError, match="counters shrank"):
+        reader.subscribes("TRUE")
+
+
 def test_a_rebuilt_broker_is_compared_with_what_it_was_in_the_term_that_it_replaces() -> None:
     overlay = Lively()
     overlay.brokers("b0", b1="b0", b2="b0")
