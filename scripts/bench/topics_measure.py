@@ -165,7 +165,7 @@ class TopicSession:
 
     studies: Sequence[Study] = tuple(Study)
     orderings: Sequence[str] = COMPARED
-    sizes: Sequence[int] = (10, 30, 100)
+    sizes: Sequence[int] = (10, 30, 100, 300, 1_000)
     """On the cores."""
     model_sizes: Sequence[int] = (10, 30, 100, 300, 1_000, 3_000, 10_000)
     publications: int = 100
