@@ -21,20 +21,19 @@ wrote, as they depend on subscribers who may have gone.
 """
 
 import enum
-from collections import deque
-from collections.abc import Iterable, Mapping
-from itertools import islice
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
 
 from plait.broker.codec import decode_content
 from plait.broker.errors import RemoteProtocolError
+from plait.broker.machine.errands import SAID, Memory
 from plait.broker.machine.neighbours import (
     UP,
     Arrival,
     Below,
-    Control,
     Neighbour,
     Route,
     is_client,
@@ -151,8 +150,10 @@ class TopicPublications(Publications):
         """Those of which the manager may have to move at the end of this step."""
         self._written: list[tuple[Key, Position]] = []
         """The stamps on which something was written in this step."""
-        self._moves: deque[tuple[Neighbour, Control]] = deque()
-        """What was said to neighbours of managers, and may have to be said again."""
+        self._memory = Memory()
+        """Of what was said to neighbours of managers, and may have to be said again."""
+        self._said: dict[str, tuple[NodeId, int]] = {}
+        """To whom that was said, by its name in the memory, and in which step."""
         self._again: Entry | None = None
         """While steps are taken again: the present one."""
         self._written_before: dict[Key, Position] = {}
@@ -336,7 +337,14 @@ class TopicPublications(Publications):
 
     def _say(self, neighbour: Neighbour, message: Recall | Entrust) -> None:
         self._steps.send(neighbour, message)
-        self._moves.append((neighbour, neighbour.controls[-1]))
+        step, what = self._steps.number, [type(message).__name__, *attrs.astuple(message)]
+        text = json.dumps([step, neighbour.node, *what])
+        name = SAID + text
+        while name in self._said:  # a manager that has come and gone twice in one step
+            name += " again"
+        self._said[name] = neighbour.node, step
+        if self._again is None:
+            self._memory.put(name, text)
 
     def _recall(self, topic: Topic) -> None:
         """The manager is to go up; if it is further down, it will come by here."""
@@ -392,6 +400,8 @@ class TopicPublications(Publications):
         if self._again is None:
             for topic in self._looked_at:
                 self._go_down(topic)
+            self._forget_what_was_heard()
+        self._steps.memory = self._memory.take_changes()
         self._steps.numbers = tuple((topic, self._know(topic).number) for topic in self._numbered)
         self._steps.topics = tuple((topic, self._standing(topic)) for topic in self._moved)
         self._steps.stamps = tuple(
@@ -409,12 +419,17 @@ class TopicPublications(Publications):
         known = self._know(topic)
         return TopicStanding(place=known.place, hop=known.hop, is_left=topic in self._table.left)
 
-    def first_unstable_step(self) -> int | None:
-        """Nor is a step forgotten in which something was said of managers that may be lost."""
-        while self._moves and self._moves[0][1].step <= self._moves[0][0].forgot:
-            self._moves.popleft()
-        steps = [super().first_unstable_step(), *(c.step for _, c in islice(self._moves, 1))]
-        return min((step for step in steps if step is not None), default=None)
+    def _forget_what_was_heard(self) -> None:
+        """Forget what was said that nobody will ask for again.
+
+        It is in the log until then. A step in which something was said cannot wait for that to be
+        forgotten: two neighbours that send each other managers would wait for one another.
+        """
+        for name, (node, step) in list(self._said.items()):
+            neighbour = self.neighbours.named(node)
+            if neighbour is None or step <= neighbour.forgot:
+                del self._said[name]
+                self._memory.put(name, "")
 
     # --- in a rebuild -----------------------------------------------------------------------
 
@@ -425,6 +440,22 @@ class TopicPublications(Publications):
             self._know(topic).number = number
         for topic, standing in log.topics_at_base().items():
             self._stand(topic, standing)
+        self._memory.learn(log.memory_at_base().items())
+        self._say_again()
+
+    def _say_again(self) -> None:
+        """Have what was said before a log begins among what is kept for neighbours."""
+        number = self._steps.number
+        for name in sorted(
+            self._memory.known, key=lambda name: json.loads(self._memory.known[name])[0]
+        ):
+            step, node, kind, *fields = json.loads(self._memory.known[name])
+            neighbour = self.neighbours.named(NodeId(node))
+            if neighbour is not None:
+                self._steps.number = step
+                self._steps.send(neighbour, _move(kind, fields))
+                self._said[name] = neighbour.node, step
+        self._steps.number = number
 
     def _stand(self, topic: Topic, standing: TopicStanding) -> None:
         known = self._know(topic)
@@ -453,6 +484,10 @@ class TopicPublications(Publications):
             self._stand(topic, standing)
         for topic, number in self._again.numbers:
             self._know(topic).number = number
+        self._memory.learn(self._again.memory)
+        for name, text in self._again.memory:
+            if not text:
+                self._said.pop(name, None)
         if self._again.topics:
             self.neighbours.version += 1
 
@@ -470,6 +505,13 @@ class TopicPublications(Publications):
                 if known != _Known()
             }
         }
+
+
+def _move(kind: str, fields: Sequence[Any]) -> Recall | Entrust:
+    """What was said, as it is in the memory."""
+    if kind == Recall.__name__:
+        return Recall(topic=fields[0])
+    return Entrust(topic=fields[0], number=fields[1], is_left=fields[2])
 
 
 class RootedTopicPublications(TopicPublications):

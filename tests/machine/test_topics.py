@@ -126,6 +126,20 @@ def _place(machine: Machine, topic: Topic) -> Place:
     return Place.ELSEWHERE if known is None else known.place
 
 
+@pytest.mark.parametrize("ordering", ["tno", "tno@hash"])
+@pytest.mark.parametrize("seed", [3, 24])
+def test_step_logs_are_forgotten_however_managers_have_moved(seed: int, ordering: str) -> None:
+    world = random_world(seed, delta=1, crashes=0, ordering=ordering)
+    leaves = [leaf for leaf in sorted(world.leaves) if not world.is_dead(leaf)]
+
+    publish: list[tuple[Any, ...]] = [
+        ("publish", world.random.choice(leaves), 1, n % 10, 0) for n in range(60)
+    ]
+    world.run(publish, 0)
+
+    assert [m.node for m in world.machines.values() if m.steps.log.entries] == []
+
+
 # --- each part of the log is needed ---------------------------------------------------------------
 
 
