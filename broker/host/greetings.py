@@ -170,14 +170,13 @@ class Greetings:
             self._waiting.append(connection)  # it may be heard of in a moment
         elif seat is None:
             self._send_elsewhere(connection, f"no broker {broker} is known here")
-        elif hello.known_term and not self._knows_session(hello, broker):
-            self._refuse_session(connection, hello)
-        elif parts.takeovers.is_certain(broker):
-            connection.state = LinkState.ATTACHED
-            parts.connections.send(connection, self._news_for(connection))
-            parts.connections.send(connection, self._attach_request(broker))
         elif parts.takeovers.of(broker) is not None:
-            self._waiting.append(connection)  # it may live
+            if parts.takeovers.is_certain(broker) and self._may_attach(hello, broker):
+                connection.state = LinkState.ATTACHED
+                parts.connections.send(connection, self._news_for(connection))
+                parts.connections.send(connection, self._attach_request(broker))
+            else:
+                self._waiting.append(connection)  # it may live, or more be known of it in a moment
         elif parts.seats.is_lost(broker, doubted := parts.doubts.doubted()):
             region = parts.seats.region_of(broker, doubted)
             host = parts.seats.coordinator(region, doubted)
@@ -188,10 +187,14 @@ class Greetings:
         else:
             self._look_oneself(connection, seat.life, f"{broker} is played by {seat.host}")
 
-    def _knows_session(self, hello: Hello, broker: NodeId) -> bool:
-        """Whether somebody is the one that the step logs of a broker name, if they name it."""
+    def _may_attach(self, hello: Hello, broker: NodeId) -> bool:
+        """Whether somebody is the one that the step logs of a broker name, if they name it.
+
+        Who is not may have begun a later session there, of which these logs do not tell yet. So it
+        is not listened to before they do, and not refused before the broker is played.
+        """
         key = digest_of(hello.past.secret)
-        return self._parts.takeovers.is_own((hello.node, broker), key)
+        return not hello.known_term or self._parts.takeovers.is_own((hello.node, broker), key)
 
     def _look_oneself(self, connection: Connection, life: Life | None, reason: str) -> None:
         """Whoever comes thinks that a host has failed which is to be gone to instead.
@@ -210,10 +213,6 @@ class Greetings:
     def _send_elsewhere(self, connection: Connection, reason: str) -> None:
         seating = self._parts.seats.everything()
         self._parts.connections.close(connection, GoodbyeCode.ELSEWHERE, reason, seating=seating)
-
-    def _refuse_session(self, connection: Connection, hello: Hello) -> None:
-        reason = f"a session of {hello.node} is not gone on with without its secret"
-        self._refuse(connection, reason)
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self._parts.connections.close(connection, GoodbyeCode.REFUSED, reason)
@@ -243,7 +242,8 @@ class Greetings:
         if is_client:
             assert isinstance(known, Below)
             if not parts.clients.knows_secret(hello, known.key):
-                self._refuse_session(connection, hello)
+                reason = f"a session of {hello.node} is not gone on with without its secret"
+                self._refuse(connection, reason)
                 return
             if known.is_detached:
                 # It was away when its broker failed, so nobody has said yet what it has.

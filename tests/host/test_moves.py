@@ -1,7 +1,10 @@
 """Brokers that are played elsewhere as somebody has asked for it: that is no failure."""
 
-from plait.broker.messages import NodeKind, Relocate
+import pytest
+
+from plait.broker.messages import Heartbeat, NodeKind, Relocate
 from plait.routing.ids import NodeId
+from tests.host.peers import Visited
 from tests.host.worlds import INTERVAL_S, LINK_DELAY_S, TIMEOUT_S, Client, Lively
 
 
@@ -77,6 +80,36 @@ def test_a_host_that_gives_a_broker_up_and_is_silent_is_not_waited_for_for_ever(
 
     assert overlay.players("b2") == ["b0"]
     assert len(reader.received) == 6
+
+
+@pytest.mark.parametrize("is_giver_there", [True, False])
+def test_a_session_may_have_begun_of_which_the_taker_does_not_know_yet(
+    is_giver_there: bool,
+) -> None:
+    """What it knows is the session before, which the client has never heard to have begun."""
+    overlay, _, writer = line_with_traffic()
+    ears = Visited(overlay)
+    ears.peer("c", "b2").hangs_up()
+    publishes(overlay, writer, 1)  # with which steps are told
+    overlay.passes(INTERVAL_S)
+    again = ears.peer("c", "b2")
+    assert again.welcome is not None
+    overlay.relocates("b2", host="b1")
+    if not is_giver_there:
+        overlay.crashes("b2")
+    overlay.passes(1.5 * LINK_DELAY_S)
+    secret = again.welcome.secret
+    moved = ears.peer("c", "b1", to="b2", known_term=1, secret=secret)
+    assert moved.reason == ""
+
+    for _ in range(10):
+        if moved.is_to_attach and moved.welcome is None:
+            moved.attaches("b2")
+        moved.says(Heartbeat())
+        overlay.passes(overlay.limits.resume_timeout_s / 8)
+    assert moved.welcome is not None
+    assert moved.welcome.resumed == moved.is_to_attach == is_giver_there
+    assert overlay.players("b2") == ["b1"]
 
 
 def test_a_wish_that_cannot_be_fulfilled_at_once_is_remembered() -> None:

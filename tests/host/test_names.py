@@ -405,8 +405,14 @@ def test_who_takes_up_a_broker_asks_for_the_secret_as_well(knows: bool) -> None:
         known_term=1,
     )
 
-    assert ("without its secret" in thief.reason) == (not knows)
     assert thief.is_to_attach == knows
+    assert thief.reason == ""
+    overlay.goes_on("victim")
+    overlay.settle(1.0)
+    assert ("without its secret" in thief.reason) == (not knows)
+    assert thief.welcome is None
+    if not knows:
+        assert overlay.troubles() == []
 
 
 def test_a_client_goes_on_wherever_its_broker_goes() -> None:
