@@ -16,6 +16,7 @@ from plait.broker.host.link_states import LinkState
 from plait.broker.host.parts import Parts
 from plait.broker.host.returning import Returns
 from plait.broker.machine.machine import Machine
+from plait.broker.machine.names import named_like_a_broker
 from plait.broker.machine.neighbours import Below, Neighbour
 from plait.broker.messages import (
     PROTOCOL_VERSION,
@@ -80,16 +81,30 @@ class Greetings:
     def _objection_to(self, hello: Hello) -> str | None:
         """What is wrong with the life that somebody says it is."""
         parts = self._parts
+        life = Life(hello.host, hello.incarnation)
+        place = parts.seats.place_of(life.host)
+        if place is None or place.address == hello.address:
+            return None
         if hello.kind is NodeKind.HOST:
-            life = Life(hello.host, hello.incarnation)
-            place = parts.seats.place_of(life.host)
-            is_known = place is not None and place.incarnation == life.incarnation
-            is_elsewhere = place is not None and place.address != hello.address
-            if is_known and is_elsewhere and not parts.seats.has_failed(life):
+            if place.incarnation == life.incarnation and not parts.seats.has_failed(life):
                 # Either the one that is known does not live any more, or there are two of them.
                 parts.doubts.note(life, Sign.LOST, parts.me.now)
                 return f"another process is {life.host}, incarnation {life.incarnation}"
-        return parts.clients.objection_to(hello)
+        elif hello.kind is NodeKind.BROKER and not hello.known_term:
+            return self._objection_to_newcomer(life, place)
+        return None
+
+    def _objection_to_newcomer(self, life: Life, place: HostPlace) -> str | None:
+        """Whether somebody else of its name is there, who plays the broker of that name."""
+        parts = self._parts
+        known, broker = Life(place.host, place.incarnation), parts.seats.seat_of(life.host)
+        is_here = known == parts.me.life
+        timeout_s = parts.me.limits.heartbeat_timeout_s
+        lives = is_here or parts.doubts.has_heard(known, parts.me.now, within_s=timeout_s)
+        plays = broker is not None and not broker.left and broker.life == known
+        if life.incarnation > known.incarnation or not (lives and plays):
+            return None
+        return named_like_a_broker(life.host, NodeKind.BROKER)
 
     def send_away(self, connection: Connection) -> None:
         """Somebody has waited for too long: others may know more."""

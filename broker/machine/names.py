@@ -104,7 +104,7 @@ class Names:
     ) -> str | None:
         """Why nobody is let in who greets like this; None if others may be asked."""
         if node == self._node:
-            return _named_like_a_broker(node, kind)
+            return named_like_a_broker(node, kind)
         known = self._neighbours.named(node)
         if known is not None and known.kind is not kind:
             return f"{node} is the name of a {known.kind} in this overlay"
@@ -117,7 +117,7 @@ class Names:
 
     def _in_use(self, known: Neighbour) -> str:
         if not isinstance(known, Below) or known.kind is NodeKind.BROKER:
-            return _named_like_a_broker(known.node, known.kind)
+            return named_like_a_broker(known.node, known.kind)
         return (
             f"the name {known.node} is taken by incarnation {known.incarnation}, which is at "
             f"{self._node}: wait until it has left, or choose another name"
@@ -229,7 +229,7 @@ class Names:
         if self.refused_before is not None:
             return AGAIN if claim.operation in self.refused_before else None
         if claim.node == self._node:
-            return _named_like_a_broker(claim.node, claim.kind)
+            return named_like_a_broker(claim.node, claim.kind)
         here = self._neighbours.below.get(claim.node)
         if here is not None and here.has_joined:
             if here.kind is not claim.kind:
@@ -275,7 +275,8 @@ def _life_of(client: Below) -> _Life:
     return _Life(client.incarnation, client.published + client.received.count, client.taken)
 
 
-def _named_like_a_broker(node: NodeId, kind: NodeKind) -> str:
+def named_like_a_broker(node: NodeId, kind: NodeKind) -> str:
+    """Why somebody may not come, in words for it: a broker is called so."""
     if kind is NodeKind.BROKER:
         return f"the name {node} is taken by a broker of this overlay: choose another name"
     return f"{node} is the name of a broker in this overlay"

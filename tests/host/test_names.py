@@ -507,3 +507,17 @@ def test_what_an_earlier_life_had_said_does_not_prove_that_it_goes_on() -> None:
 
         assert (after.welcome is None) == goes_on
         assert ("wait until it has left" in after.reason) == goes_on
+
+
+@pytest.mark.parametrize(
+    ("name", "at"), [("b1", "b1"), ("b2", "b1"), ("b1", "b2"), ("b2", "b2"), ("b3", "b2")]
+)
+def test_a_process_called_as_a_broker_that_is_there_is_told_so(name: str, at: str) -> None:
+    """By that broker itself, and by its neighbours."""
+    overlay, _ = a_line()
+    newcomer = Visited(overlay).peer(name, at, kind=NodeKind.BROKER, term=1)
+    if newcomer.goodbye is None:
+        newcomer.joins()
+        overlay.settle()
+
+    assert f"the name {name} is taken by a broker of this overlay" in newcomer.reason
