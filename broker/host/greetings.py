@@ -63,6 +63,8 @@ class Greetings:
             self._welcome(connection, me.name, 0)
         elif (objection := self._objection_to(hello)) is not None:
             self._refuse(connection, objection)
+        elif self._may_be_somebody_else(hello):
+            self._send_elsewhere(connection, f"another process may be {hello.host}")
         elif hello.kind is NodeKind.HOST:
             self._greet_host(connection, hello)
         else:
@@ -79,32 +81,50 @@ class Greetings:
         return claimed or self._parts.clients.objection_to(hello)
 
     def _objection_to(self, hello: Hello) -> str | None:
-        """What is wrong with the life that somebody says it is."""
+        """Why somebody is not the one that it says, if that is certain."""
         parts = self._parts
-        life = Life(hello.host, hello.incarnation)
-        place = parts.seats.place_of(life.host)
-        if place is None or place.address == hello.address:
+        known = self._namesake_of(hello)
+        if known is None or not self._is_heard(known):
             return None
         if hello.kind is NodeKind.HOST:
-            if place.incarnation == life.incarnation and not parts.seats.has_failed(life):
-                # Either the one that is known does not live any more, or there are two of them.
-                parts.doubts.note(life, Sign.LOST, parts.me.now)
-                return f"another process is {life.host}, incarnation {life.incarnation}"
-        elif hello.kind is NodeKind.BROKER and not hello.known_term:
-            return self._objection_to_newcomer(life, place)
-        return None
-
-    def _objection_to_newcomer(self, life: Life, place: HostPlace) -> str | None:
-        """Whether somebody else of its name is there, who plays the broker of that name."""
-        parts = self._parts
-        known, broker = Life(place.host, place.incarnation), parts.seats.seat_of(life.host)
-        is_here = known == parts.me.life
-        timeout_s = parts.me.limits.heartbeat_timeout_s
-        lives = is_here or parts.doubts.has_heard(known, parts.me.now, within_s=timeout_s)
+            if known.incarnation != hello.incarnation:
+                return None
+            return f"another process is {known.host}, incarnation {known.incarnation}"
+        broker = parts.seats.seat_of(known.host)
         plays = broker is not None and not broker.left and broker.life == known
-        if life.incarnation > known.incarnation or not (lives and plays):
+        if hello.known_term or hello.incarnation > known.incarnation or not plays:
             return None
-        return named_like_a_broker(life.host, NodeKind.BROKER)
+        return named_like_a_broker(known.host, NodeKind.BROKER)
+
+    def _may_be_somebody_else(self, hello: Hello) -> bool:
+        """Whether a host has the name and the life of one that is known elsewhere.
+
+        Either that one does not live any more, or there are two of them. Look which it is: whoever
+        comes is to come again, and then it may be certain.
+        """
+        known = self._namesake_of(hello)
+        is_same = known == Life(hello.host, hello.incarnation)
+        if known is None or hello.kind is not NodeKind.HOST or not is_same:
+            return False
+        self._parts.doubts.note(known, Sign.LOST, self._parts.me.now)
+        return True
+
+    def _namesake_of(self, hello: Hello) -> Life | None:
+        """Who is known by the name of a process that comes, and is somewhere else."""
+        seats = self._parts.seats
+        place = seats.place_of(hello.host)
+        is_process = hello.kind in (NodeKind.HOST, NodeKind.BROKER)
+        if not is_process or place is None or place.address == hello.address:
+            return None
+        life = Life(place.host, place.incarnation)
+        return None if seats.has_failed(life) else life
+
+    def _is_heard(self, life: Life) -> bool:
+        """Whether it is certain that somebody lives: this host, or whoever it has just heard."""
+        parts = self._parts
+        timeout_s = parts.me.limits.heartbeat_timeout_s
+        is_here = life == parts.me.life
+        return is_here or parts.doubts.has_heard(life, parts.me.now, within_s=timeout_s)
 
     def send_away(self, connection: Connection) -> None:
         """Somebody has waited for too long: others may know more."""

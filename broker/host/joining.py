@@ -377,7 +377,7 @@ class Joining:
     def on_goodbye(self, connection: Connection, goodbye: Goodbye) -> None:
         """There is no place there."""
         is_told = connection.dialled in self._told_at_first
-        if goodbye.code is GoodbyeCode.REFUSED and is_told and self._is_new:
+        if goodbye.code is GoodbyeCode.REFUSED and is_told and self._is_newcomer:
             self._parts.outbox.log(Level.ERROR, "gave up", reason=goodbye.reason)
             self._parts.outbox.add(Stop(f"refused by the join point: {goodbye.reason}"))
             return
@@ -388,6 +388,15 @@ class Joining:
         if is_elsewhere and not self._parts.me.is_ready and self._parts.seats.brokers():
             self._is_new = not self._parts.seats.is_there(self._parts.me.name)
         self._try_next()
+
+    @property
+    def _is_newcomer(self) -> bool:
+        """Whether it has never been anything here, so that who refuses it knows better.
+
+        Even if it comes as a host, since it was told that the broker of its name is there.
+        """
+        has_been = self.standby or self._was_there or self._parts.me.is_ready
+        return self._is_new or not has_been
 
     def _note(self, address: str, *, is_in_vain: bool) -> None:
         """Somebody has been asked; in vain, if it is known now that nothing is played there."""

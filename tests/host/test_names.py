@@ -521,3 +521,22 @@ def test_a_process_called_as_a_broker_that_is_there_is_told_so(name: str, at: st
         overlay.settle()
 
     assert f"the name {name} is taken by a broker of this overlay" in newcomer.reason
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_process_called_as_a_broker_further_away_ends_if_that_one_lives(is_there: bool) -> None:
+    """The join point has to look first: it never hears anything of that broker."""
+    overlay = Lively()
+    overlay.brokers("b1", b2="b1", b3="b2", b4="b3")
+    if not is_there:
+        overlay.crashes("b4")
+    newcomer = overlay.world.add_broker(
+        NodeId("b4"), NodeId("b1"), fallbacks=[NodeId("b2")], address=NodeId("b4~2")
+    )
+    overlay.passes(30)
+
+    if is_there:
+        assert newcomer.stopped is not None
+        assert newcomer.stopped.startswith("refused by the join point: another process is b4")
+    assert overlay.players("b4") == ["b4"]
+    assert len([n for n in overlay.world.hosts if n.name == "b4" and n.is_alive]) == 1
