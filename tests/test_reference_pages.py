@@ -6,6 +6,7 @@ docs/commands.md is what `--help` says, docs/api.md the docstrings of what `plai
 import enum
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,10 @@ from click.testing import CliRunner
 
 import plait
 from plait.scripts.main import cli
+from tests.processes import finished
 
-DOCS: Final = Path(__file__).parent.parent / "docs"
+ROOT: Final = Path(__file__).parent.parent
+DOCS: Final = ROOT / "docs"
 WIDTH: Final = 100
 
 
@@ -34,6 +37,13 @@ def commands_below(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[t
 
 
 def commands_page() -> str:
+    """What a process of its own says: click keeps in a command how a test called it first."""
+    done = finished([sys.executable, "-m", "tests.test_reference_pages"], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def help_of_all() -> str:
     parts = [
         "# Commands\n",
         "What `plait COMMAND --help` says. Exit codes are those of [overlays](overlays.md).\n",
@@ -128,3 +138,7 @@ def test_a_page_is_current(
 def test_what_is_exported_is_explained() -> None:
     for name in plait.__all__:
         assert inspect.getdoc(getattr(plait, name)), name
+
+
+if __name__ == "__main__":
+    sys.stdout.write(help_of_all())

@@ -413,7 +413,8 @@ class Interests:
         for interest in self._all():
             if not 0 <= interest.told_in <= last or not 0 <= interest.withdrawn_in <= last:
                 yield f"{interest.name} was told in step {interest.told_in}, {last} is under way"
-            if interest.withdrawn_in and not interest.told_in < interest.withdrawn_in:
+            # One step may tell and withdraw, in this order: of a client that has just been let in.
+            if interest.withdrawn_in and not 0 < interest.told_in <= interest.withdrawn_in:
                 yield f"{interest.name} was withdrawn before it was told"
             if interest.told_in and not self._may_tell:
                 yield f"{interest.name} was told to nobody"

@@ -296,7 +296,7 @@ def test_whoever_never_begins_anew_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     "entry",
-    [b"\x04", b"\x06\x08\x01\x02\x00", b"\x06\x20\x01\x00", b"\x06\x40" + bytes(5)],
+    [b"\x04", b"\x06\x08\x01\x02\x00", b"\x06\x20\x01\x00", b"\x06\x40" + bytes(6)],
     ids=["batches", "held", "installed", "members"],
 )
 def test_hostile_logs_cost_some_hundred_times_their_length_at_most(entry: bytes) -> None:

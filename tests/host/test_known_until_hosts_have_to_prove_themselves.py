@@ -7,9 +7,7 @@ broker back.
 
 import pytest
 
-from plait.broker.messages import HostPlace, Life, Message, NodeKind, Publish, Relocate, Seating
-from plait.routing.ids import NodeId
-from tests.host.peers import CONTENT
+from plait.broker.messages import HostPlace, Life, Message, NodeKind, Relocate, Seating
 from tests.host.test_hearsay import B1, B2, Line
 from tests.host.worlds import TIMEOUT_S
 
@@ -45,13 +43,3 @@ def test_who_greets_as_a_host_has_brokers_moved() -> None:
     line.overlay.passes(1.0)
 
     assert line.overlay.players("b2") == ["b1"]
-
-
-def test_who_joins_as_a_broker_publishes_in_the_name_of_others() -> None:
-    line = Line()
-    evil = line.ears.peer("evil", "b2", kind=NodeKind.BROKER).joins()
-    line.overlay.passes(0.1)
-    evil.steps(Publish(NodeId("nyse"), 1, 1, 0, CONTENT, b"sell everything"))
-    line.overlay.passes(0.1)
-
-    assert [delivery.body for delivery in line.alice.deliveries] == [b"sell everything"]
