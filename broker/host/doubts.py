@@ -125,10 +125,6 @@ class Doubts:
         """Who has failed."""
         return self._who_is(_PROVEN)
 
-    def silent(self) -> frozenset[Life]:
-        """Who does not answer; it may be stopped, or cut off."""
-        return self._who_is(_SILENT)
-
     def _who_is(self, standings: frozenset[Standing]) -> frozenset[Life]:
         lives = self._with.get(standings)
         if lives is None:
@@ -186,7 +182,6 @@ class Doubts:
 
 
 _PROVEN = frozenset({Standing.PROVEN})
-_SILENT = frozenset({Standing.SILENT})
-_DOUBTED = _PROVEN | _SILENT
+_DOUBTED = _PROVEN | {Standing.SILENT}
 _VISITED = frozenset({Standing.VISITED})
 _UNANSWERING = frozenset({Standing.VISITED, Standing.SILENT})

@@ -60,21 +60,6 @@ class Failover:
         if place is not None and place.incarnation == life.incarnation and not is_asked:
             parts.dialling.dial(ToVisit(life), place.address, parts.me.now)
 
-    def _look_at(self, host: NodeId) -> None:
-        """See whether a host lives for which something waits, unless it was heard of late.
-
-        Who is silent may not be the only one. Each that is found as late as it is missed takes a
-        heartbeat timeout more; so it is doubted as soon as a visit to it leads nowhere.
-        """
-        parts = self._parts
-        life, now = parts.seats.life_of(host), parts.me.now
-        if life is None or life == parts.me.life:
-            return
-        within_s = parts.me.limits.heartbeat_timeout_s
-        is_trusted = parts.doubts.standing_of(life) is Standing.TRUSTED
-        if is_trusted and not parts.doubts.has_heard(life, now, within_s=within_s):
-            parts.doubts.note(life, Sign.LOST, now)
-
     def ask(self, life: Life, lives: frozenset[Life]) -> None:
         """Ask a host of whom it has heard, over a connection that is there, or a new one."""
         parts = self._parts
@@ -106,8 +91,7 @@ class Failover:
 
     def _listens_at(self, life: Life, address: str) -> bool:
         place = self._parts.seats.place_of(life.host)
-        is_of_that_life = place is not None and place.incarnation == life.incarnation
-        return place is not None and is_of_that_life and place.address == address
+        return place is not None and place.address == address
 
     def on_unanswered(self, connection: Connection, purpose: ToBroker | ToVisit) -> None:
         """A connection has ended before it was answered."""
@@ -220,16 +204,11 @@ class Failover:
         return self._review_at
 
     def _hang_up_on_the_doubted(self) -> None:
-        """Whoever seems to have failed is not listened to while that is so, and not waited for."""
+        """Whoever seems to have failed is not listened to while that is so."""
         parts = self._parts
         doubted = parts.doubts.doubted()
         if not doubted:
             return
-        for connection in parts.connections.with_state(LinkState.AWAITING_WELCOME):
-            if isinstance(connection.purpose, ToBroker) and any(
-                self._listens_at(life, connection.dialled) for life in parts.doubts.silent()
-            ):
-                parts.connections.close(connection, GoodbyeCode.LEFT, "does not answer")
         for connection in parts.connections.with_state(LinkState.TO_BROKER, LinkState.TO_HOST):
             if connection.life in doubted:
                 self.hang_up(connection, "does not answer")
@@ -312,7 +291,6 @@ class Failover:
     def _go_on(self, takeover: Takeover, now: float) -> None:
         """Do what can be done for a region: see for those who are missing, or take it up."""
         parts = self._parts
-        self._look_around(takeover)
         if not parts.takeovers.has_evidence(takeover, now):
             return
         if not all(parts.takeovers.is_certain(broker) for broker in takeover.region):
@@ -323,14 +301,6 @@ class Failover:
             self._ask_missing(takeover)
         if parts.takeovers.is_complete(takeover, now):
             self._work_on(takeover)
-
-    def _look_around(self, takeover: Takeover) -> None:
-        """See at once who else has failed: the region is larger then."""
-        seats = self._parts.seats
-        for broker in sorted(seats.boundary(takeover.region)):
-            seat = seats.seat_of(broker)
-            if seat is not None and not seat.left:
-                self._look_at(seat.host)
 
     def _bury(self, region: frozenset[NodeId]) -> None:
         """It is certain that the hosts of a region have failed: everybody is to know."""
@@ -653,9 +623,6 @@ class Failover:
         if parts.me.settings.delta and parts.seats.is_lost(broker, doubted):
             region = parts.seats.region_of(broker, doubted)
             host = parts.seats.coordinator(region, doubted)
-            is_silent = not parts.doubts.silent().isdisjoint(parts.takeovers.lives_of(region))
-            if host is not None and is_silent:
-                self._look_at(host)
         elif isinstance(neighbour, Above):
             host = seat.host
         else:

@@ -151,25 +151,6 @@ def test_clients_of_a_frozen_host_come_before_whoever_takes_over_gives_them_up()
     assert reader.received == ["writer:1"]
 
 
-@pytest.mark.parametrize("frozen", ["b1", "b1 b2", "b1 b2 b3", "b0 b1", "b0 b1 b2", "b0 b1 b4"])
-def test_frozen_neighbours_are_found_by_one_visit_each(frozen: str) -> None:
-    """Not by a heartbeat timeout each: nobody waits for an answer of one that is silent, too."""
-    overlay = Lively(delta=3)
-    overlay.brokers("b0", b1="b0", b2="b1", b3="b2", b4="b3", b5="b4", b6="b5", b7="b0", b8="b4")
-    reader, writer = overlay.client("reader", "b6"), overlay.client("writer", "b7")
-    reader.subscribes("TRUE")
-    writer.advertises("TRUE")
-    overlay.passes(2.3)
-    for name in frozen.split():
-        overlay.freezes(name)
-    writer.publishes(x=1)
-    visits_s = (1 + len(frozen.split())) * overlay.limits.visit_timeout_s
-    overlay.passes(TIMEOUT_S + INTERVAL_S + visits_s + 30 * LINK_DELAY_S)
-
-    assert [name for name in frozen.split() if len(overlay.players(name)) < 2] == []
-    assert reader.received == ["writer:1"]
-
-
 def test_a_broker_that_is_about_to_join_and_has_lost_its_connection_once_is_not_dropped() -> None:
     overlay = Lively()
     overlay.brokers("b0", b1="b0", b2="b0")
