@@ -25,7 +25,7 @@ import pytest
 
 from plait.faulttol.history import HEADER, KINDS
 from tests.patience import PATIENCE_S, attempts
-from tests.processes import finished, started
+from tests.processes import PLAIT, finished, started
 
 ROOT: Final = Path(__file__).parent.parent
 README: Final = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -314,7 +314,7 @@ def test_the_readme_is_short() -> None:
 def test_the_picture_of_the_readme_is_drawn_from_the_overlay_that_it_shows(tmp_path: Path) -> None:
     drawn = tmp_path / "overlay.svg"
     conf = ROOT / "topologies" / "demo.conf"
-    command = [sys.executable, "-m", "plait", "topology", "draw", str(conf), "--svg", str(drawn)]
+    command = [*PLAIT, "topology", "draw", str(conf), "--svg", str(drawn)]
     assert finished(command).returncode == 0
 
     assert drawn.read_text() == (ROOT / "docs" / "overlay.svg").read_text()

@@ -1,14 +1,20 @@
 """Order among topics over TCP: wherever topics are managed, and while they change places."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 import trio
 
+from plait.broker.errors import RefusedError
 from plait.broker.messages import RefusalCode
-from plait.broker.net import Client, RefusedError, Subscription, connect
+from plait.broker.net.client import Client, connect
+from plait.broker.net.subscription import Subscription
 from tests.net.overlay import Overlay
+
+Taken = list[tuple[str, int]]
+"""Who published, and which."""
 
 ROUNDS = 12
 TOPICS = ("a", "b", "c")
@@ -25,53 +31,21 @@ async def _publish(client: Client, topics: Sequence[str]) -> None:
         await client.publish({"topic": topics[n % len(topics)], "n": n})
 
 
-async def _take(subscription: Subscription, count: int, into: list[tuple[str, int]]) -> None:
+async def _take(subscription: Subscription, into: Taken) -> None:
     async for delivery in subscription:
         assert delivery.in_order
         assert delivery.stamp is not None
         into.append((delivery.publisher, delivery.seq))
-        if len(into) == count:
+        if len(into) == 2 * ROUNDS:
             return
 
 
-@pytest.mark.parametrize("managers", ["summit", "root", "hash", "hash-count", "hash-rate"])
-async def test_two_subscribers_are_told_in_one_order(overlay: Overlay, managers: str) -> None:
-    addresses = await _three(overlay, ordering="tno", managers=managers)
-    got: list[list[tuple[str, int]]] = [[], []]
-    async with (
-        connect(addresses[1], name="s") as s,
-        connect(addresses[2], name="t") as t,
-        connect(addresses[0], name="p") as p,
-        connect(addresses[1], name="q") as q,
-    ):
-        for client in (p, q):
-            await client.advertise("topic IS NOT NULL")
-        both = [await each.subscribe("topic IN ('a', 'b', 'c')") for each in (s, t)]
-        async with trio.open_nursery() as nursery:
-            for subscription, into in zip(both, got, strict=True):
-                nursery.start_soon(_take, subscription, 2 * ROUNDS, into)
-            nursery.start_soon(_publish, p, TOPICS)
-            nursery.start_soon(_publish, q, TOPICS[::-1])
-            if managers.startswith("hash"):
-                await s.rank("c", above="a")
-                await t.rank("b", above="c")
-
-    assert got[0] == got[1]
-
-
-async def test_who_is_told_at_once_is_told_what_came_in_order(overlay: Overlay) -> None:
-    addresses = await _three(overlay, ordering="tno-tagged")
-    got: list[list[tuple[str, int]]] = [[], []]
-
-    async def take(subscription: Subscription, into: list[tuple[str, int]]) -> None:
-        count = 0
-        async for delivery in subscription:
-            count += 1
-            if delivery.in_order:
-                into.append((delivery.publisher, delivery.seq))
-            if count == 2 * ROUNDS:
-                return
-
+@contextlib.asynccontextmanager
+async def _two_take(
+    addresses: Sequence[str], take: Callable[[Subscription, Taken], Awaitable[None]]
+) -> AsyncIterator[tuple[Client, Client, list[Taken]]]:
+    """Within the block s and t take what p and q publish, in opposite orders of topics."""
+    got: list[Taken] = [[], []]
     async with (
         connect(addresses[1], name="s") as s,
         connect(addresses[2], name="t") as t,
@@ -86,6 +60,34 @@ async def test_who_is_told_at_once_is_told_what_came_in_order(overlay: Overlay) 
                 nursery.start_soon(take, subscription, into)
             nursery.start_soon(_publish, p, TOPICS)
             nursery.start_soon(_publish, q, TOPICS[::-1])
+            yield s, t, got
+
+
+@pytest.mark.parametrize("managers", ["summit", "root", "hash", "hash-count", "hash-rate"])
+async def test_two_subscribers_are_told_in_one_order(overlay: Overlay, managers: str) -> None:
+    addresses = await _three(overlay, ordering="tno", managers=managers)
+    async with _two_take(addresses, _take) as (s, t, got):
+        if managers.startswith("hash"):
+            await s.rank("c", above="a")
+            await t.rank("b", above="c")
+
+    assert got[0] == got[1]
+
+
+async def test_who_is_told_at_once_is_told_what_came_in_order(overlay: Overlay) -> None:
+    addresses = await _three(overlay, ordering="tno-tagged")
+
+    async def take(subscription: Subscription, into: Taken) -> None:
+        count = 0
+        async for delivery in subscription:
+            count += 1
+            if delivery.in_order:
+                into.append((delivery.publisher, delivery.seq))
+            if count == 2 * ROUNDS:
+                return
+
+    async with _two_take(addresses, take) as (_, _, got):
+        pass
 
     shared = [[each for each in one if each in other] for one, other in (got, got[::-1])]
     assert shared[0] == shared[1]

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,18 +14,18 @@ import attrs
 import pytest
 import trio
 
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.faulttol.guarantees import check_run
 from plait.faulttol.history import Manifest, read_run, write_manifest
 from tests.net.overlay import exchange
 from tests.patience import PATIENCE_S, attempts
+from tests.processes import PLAIT
 
 pytestmark = pytest.mark.processes
 
 MANIFEST = Manifest(
     run="r", topology=None, ordering="fifo", delta=1, seed=None, started=0.0, simulated=False
 )
-PLAIT = [sys.executable, "-P", "-m", "plait"]
 
 
 def plait(

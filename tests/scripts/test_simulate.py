@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from plait.routing.orderings import SUMMIT
 from plait.scripts.main import cli
 from plait.scripts.workload_options import TROUBLE_OPTIONS, WORKLOAD_OPTIONS
 from tests.patience import PATIENCE_S, attempts
-from tests.processes import started
+from tests.processes import PLAIT, started
 
 VIOLATION = Violation("fifo", "simulated-2", "alice was given p:2 before p:1", ("alice:3",))
 
@@ -165,7 +164,7 @@ def test_bad_usage(arguments: list[str], words: str) -> None:
 
 @pytest.mark.processes
 def test_who_is_killed_leaves_no_workers_behind() -> None:
-    command = [sys.executable, "-m", "plait", "simulate", "--seeds", "0:1000000"]
+    command = [*PLAIT, "simulate", "--seeds", "0:1000000"]
     with started([*command, "--jobs", 2], stdout=subprocess.DEVNULL) as sweep:
         workers: list[psutil.Process] = []
         for _ in attempts("two workers"):
