@@ -22,9 +22,10 @@ import attrs
 import trio
 
 from plait.broker.errors import BrokerError
-from plait.broker.net import Client, Subscription, connect
+from plait.broker.net.client import Client, connect
 from plait.broker.net.logs import LogWriter
 from plait.broker.net.outlets import Outlet
+from plait.broker.net.subscription import Subscription
 from plait.broker.sim.runs import NEVER_TOO_MANY
 from plait.broker.sim.world import LAUNCHER
 from plait.faulttol.guarantees import Excuse, check

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from plait.broker.net import Client
+from plait.broker.net.client import Client
 from plait.broker.net.logs import LogWriter
 from plait.broker.net.outlets import Outlet
 from plait.faulttol.history import HistoryWriter

@@ -9,9 +9,10 @@ import attrs
 import trio
 
 from plait.broker.errors import BrokerError, ClosedError, UnconfirmedError
-from plait.broker.net import Client, Credentials, Matches, Subscription, connect
-from plait.broker.net.client import ClientHooks
+from plait.broker.net.client import Client, ClientHooks, connect
+from plait.broker.net.credentials import Credentials
 from plait.broker.net.logs import Log
+from plait.broker.net.subscription import Matches, Subscription
 from plait.faulttol.history import History
 from plait.routing.patterns.detection import Detection
 from plait.routing.values import Content

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 import trio
 
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.broker.net.listener import raise_open_files_limit
 from plait.scripts.bench.trials import DEFAULT_ORDERING, guarded, plan_line
 from plait.scripts.launcher import launch

@@ -14,7 +14,7 @@ from typing import Final, Self
 import attrs
 import trio
 
-from plait.broker.net import Client, connect
+from plait.broker.net.client import Client, connect
 from plait.broker.principals import OWNED_BEHIND
 from plait.scripts.bench.bare import BareClient
 from plait.scripts.bench.board import Board

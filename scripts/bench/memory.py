@@ -23,7 +23,7 @@ import attrs
 import psutil
 import trio
 
-from plait.broker.net import Client, connect
+from plait.broker.net.client import Client, connect
 from plait.scripts.bench.trials import DEFAULT_ORDERING, plan_brokers
 from plait.scripts.launcher import RunningOverlay, launch
 

@@ -21,7 +21,7 @@ import trio
 from plait.broker.codec import encode
 from plait.broker.limits import DEFAULT_LIMITS
 from plait.broker.messages import Heartbeat
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.broker.net.listener import raise_open_files_limit
 from plait.scripts.async_entry import run_async
 from plait.scripts.bench.bare import BareClient

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.scripts.bench.guardian import Guardian, open_guardian
 from plait.scripts.bench.load import BURST_MAX
 from plait.scripts.bench.trials import plan_line

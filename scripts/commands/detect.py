@@ -10,8 +10,11 @@ import attrs
 import click
 import trio
 
+from plait.broker.effects import Match
 from plait.broker.event_lines import describe
-from plait.broker.net import Credentials, Match, Matches, connect
+from plait.broker.net.client import connect
+from plait.broker.net.credentials import Credentials
+from plait.broker.net.subscription import Matches
 from plait.faulttol.history import run_directories
 from plait.routing.patterns.detection import Detection, Late, Policy
 from plait.scripts.async_entry import end_by_signal, run_async

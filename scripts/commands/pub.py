@@ -8,7 +8,8 @@ import attrs
 import click
 import trio
 
-from plait.broker.net import Client, Credentials, connect
+from plait.broker.net.client import Client, connect
+from plait.broker.net.credentials import Credentials
 from plait.routing.errors import FilterSyntaxError
 from plait.routing.filter_text import parse_filter
 from plait.routing.values import Content

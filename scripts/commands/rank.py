@@ -2,7 +2,7 @@
 
 import click
 
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.scripts.async_entry import run_async
 from plait.scripts.options import broker_option, examples
 

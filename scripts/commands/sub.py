@@ -12,8 +12,11 @@ import attrs
 import click
 import trio
 
+from plait.broker.effects import Delivery
 from plait.broker.event_lines import describe, printable
-from plait.broker.net import Credentials, Delivery, Subscription, connect
+from plait.broker.net.client import connect
+from plait.broker.net.credentials import Credentials
+from plait.broker.net.subscription import Subscription
 from plait.faulttol.history import name_of
 from plait.routing.errors import FilterSyntaxError
 from plait.routing.filter_text import parse_filter, topic_filter

@@ -12,18 +12,14 @@ from typing import Any, Self
 import attrs
 import trio
 
+from plait.broker.client.states import ClientState
 from plait.broker.codec import FrameDecoder
 from plait.broker.effects import Level
 from plait.broker.limits import DEFAULT_LIMITS, Limits
 from plait.broker.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, NodeKind
-from plait.broker.net import (
-    BrokerAddresses,
-    BrokerSettings,
-    Client,
-    ClientState,
-    Subscription,
-    serve_broker,
-)
+from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from plait.broker.net.client import Client
+from plait.broker.net.subscription import Subscription
 from plait.routing.ids import NodeId
 from tests.wire import unchecked
 

@@ -21,7 +21,7 @@ import trio
 
 from plait.broker.codec import encode_content
 from plait.broker.messages import Advertise, Confirm, EndOfStep, Join, Leave, Publish
-from plait.broker.net import Client, connect
+from plait.broker.net.client import Client, connect
 from plait.routing.ids import AdvertisementId, NodeId, OperationId
 from tests.net.overlay import hello, raw_peer
 from tests.processes import PLAIT, started

@@ -25,7 +25,8 @@ from plait.broker.messages import (
     StatusRequest,
     Welcome,
 )
-from plait.broker.net import BrokerAddresses, BrokerSettings, connect, serve_broker
+from plait.broker.net.broker_process import BrokerAddresses, BrokerSettings, serve_broker
+from plait.broker.net.client import connect
 from plait.faulttol.history import read_run
 from plait.routing.ids import NodeId
 from tests.net.overlay import Overlay, exchange, hello, raw_peer
@@ -353,7 +354,7 @@ async def test_a_monitor_may_ask_over_the_wire_as_well(overlay: Overlay) -> None
 @pytest.mark.processes
 async def test_a_broker_in_a_process_of_its_own_stops_on_sigterm() -> None:
     script = (
-        "import trio; from plait.broker.net import serve_broker, BrokerSettings;"
+        "import trio; from plait.broker.net.broker_process import serve_broker, BrokerSettings;"
         "trio.run(serve_broker, BrokerSettings(node='b1'))"
     )
     async with trio.open_nursery() as nursery:

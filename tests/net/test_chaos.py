@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from plait.broker.limits import Limits
-from plait.broker.net import Client, Subscription, connect
+from plait.broker.net.client import Client, connect
+from plait.broker.net.subscription import Subscription
 from plait.faulttol.guarantees import check
 from plait.faulttol.history import MemoryHistory
 from tests.net.overlay import Overlay, Proxy

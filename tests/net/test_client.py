@@ -9,23 +9,20 @@ import attrs
 import pytest
 import trio
 
-from plait.broker.errors import AddressError
-from plait.broker.inputs import TimerFired
-from plait.broker.limits import Limits
-from plait.broker.net import (
-    ClientState,
+from plait.broker.client.states import ClientState
+from plait.broker.errors import (
+    AddressError,
     ClosedError,
-    ContentError,
-    FilterSyntaxError,
     NotAdvertisedError,
     RefusedError,
     UnconfirmedError,
-    connect,
 )
-from plait.broker.net.client import ClientHooks
+from plait.broker.inputs import TimerFired
+from plait.broker.limits import Limits
+from plait.broker.net.client import ClientHooks, connect
 from plait.faulttol.guarantees import check_run
 from plait.faulttol.history import HistoryWriter, Manifest, MemoryHistory, read_run, write_manifest
-from plait.routing.errors import TrapWarning
+from plait.routing.errors import ContentError, FilterSyntaxError, TrapWarning
 from tests.net.overlay import Overlay, Proxy, publisher_and_subscriber, take
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from plait.broker.net import Match, RefusedError, connect
+from plait.broker.effects import Match
+from plait.broker.errors import RefusedError
+from plait.broker.net.client import connect
 from plait.faulttol.guarantees import check_run
 from plait.faulttol.history import HistoryWriter, Manifest, read_run, write_manifest
 from plait.routing.errors import PatternError, PatternSyntaxError

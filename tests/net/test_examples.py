@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import trio
 
+import plait
 import plait.broker.net
 from tests.net.overlay import Overlay
 
@@ -42,7 +43,7 @@ async def test_an_example_runs(
     code: str, overlay: Overlay, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = await overlay.broker("b1")
-    names: dict[str, Any] = {**vars(plait.broker.net), "trio": trio}
+    names: dict[str, Any] = {name: getattr(plait, name) for name in plait.__all__} | {"trio": trio}
     code = code.replace("127.0.0.1:5000", address)
     exec("async def example():\n" + textwrap.indent(code, "    "), names)
 

@@ -5,8 +5,10 @@ from contextlib import AsyncExitStack
 import pytest
 import trio
 
-from plait.broker.net import Client, ClientState, Receipt, Subscription, UnconfirmedError, connect
-from plait.broker.net.client import ClientHooks
+from plait.broker.client.states import ClientState
+from plait.broker.errors import UnconfirmedError
+from plait.broker.net.client import Client, ClientHooks, Receipt, connect
+from plait.broker.net.subscription import Subscription
 from tests.net.overlay import Overlay, publisher_and_subscriber, take
 
 EVERYTHING = "n IS NOT NULL"

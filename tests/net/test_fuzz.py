@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from plait.broker.host.link_states import CONDITIONS
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.routing.ids import NodeId
 from tests.net.fuzz import HONEST_ROLES, ROLES, FoundError, Mutator, fuzz, script
 from tests.net.overlay import Overlay, open_stream, publisher_and_subscriber, take

@@ -28,7 +28,7 @@ from plait.broker.messages import (
     Subscribe,
     Welcome,
 )
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.routing.filter_text import parse_filter
 from plait.routing.ids import AdvertisementId, NodeId, OperationId, SubscriptionId
 from tests.net.overlay import Overlay, hello, publisher_and_subscriber, raw_peer, take

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from plait.scripts.commands.move import hand_over
 from plait.scripts.errors import BadInputError, EnvironmentFailedError
 from tests.net.overlay import Overlay

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from plait.broker.errors import ClosedError
-from plait.broker.net import connect
+from plait.broker.net.client import connect
 from tests.net.overlay import Overlay
 from tests.patience import PATIENCE_S
 

@@ -5,8 +5,9 @@ from contextlib import AsyncExitStack
 import trio
 import trio.testing
 
+from plait.broker.client.states import ClientState
 from plait.broker.limits import Limits
-from plait.broker.net import ClientState, connect
+from plait.broker.net.client import connect
 from tests.net.overlay import Overlay, Proxy, publisher_and_subscriber, take, until_ready
 
 PATIENT = Limits(resume_timeout_s=30.0)

@@ -522,7 +522,7 @@ async def test_other_machines_reach_nothing_that_is_not_guarded(overlay: Overlay
 
 
 async def _alone(overlay: Overlay, **settings: str) -> None:
-    from plait.broker.net import BrokerSettings, serve_broker
+    from plait.broker.net.broker_process import BrokerSettings, serve_broker
     from plait.routing.ids import NodeId
 
     await serve_broker(BrokerSettings(node=NodeId("x"), **settings))  # type: ignore[arg-type]
